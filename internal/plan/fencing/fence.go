@@ -27,7 +27,7 @@ func MayFence(node, vmID string, request apiv1.FenceRequest, volume *apiv1.AzVol
 		return fmt.Sprintf("the request is for an AzVolume %s that was deleted", volume.Name)
 	case volume.Spec.Access == apiv1.AccessMultiNode:
 		return fmt.Sprintf("volume %s is used by several nodes, which do not reserve its disk", volume.Name)
-	case primary == nil || primary.NodeName != request.NodeName || primary.Epoch != request.Epoch:
+	case !ownership.OwnedBy(volume, request.NodeName) || primary.Epoch != request.Epoch:
 		return fmt.Sprintf("node %s does not own volume %s under epoch %d", request.NodeName, volume.Name, request.Epoch)
 	case !ownership.FenceDecided(volume, request.NodeName):
 		return fmt.Sprintf("node %s is not being fenced from volume %s: its ownership is %s", request.NodeName, volume.Name,

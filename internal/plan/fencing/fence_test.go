@@ -19,7 +19,9 @@ func TestMayFence(t *testing.T) {
 		want bool
 	}{
 		"the lost node is being fenced": {func(*apiv1.FenceRequest, *apiv1.AzVolume, *apiv1.AzVolumeAttachment) {}, true},
-		"the request names this node":   {func(r *apiv1.FenceRequest, _ *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { r.NodeName = "node-2" }, false},
+		"the request names this node": {func(r *apiv1.FenceRequest, v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
+			r.NodeName, v.Status.Primary.NodeName = "node-2", "node-2"
+		}, false},
 		"the request is for an AzVolume that was deleted": {
 			func(r *apiv1.FenceRequest, _ *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { r.VolumeUID = "deleted" }, false},
 		"the request has an earlier epoch": {
@@ -107,6 +109,7 @@ func TestWhatMayEndAReservation(t *testing.T) {
 		"it was fenced by a pre-emption":             {attachment("node-1", 6, apiv1.ProofPreempted), "node-1", false},
 		"it was fenced by a detach":                  {attachment("node-1", 6, apiv1.ProofDetached), "", false},
 		"it has no proof":                            {attachment("node-1", 6, ""), "", true},
+		"another node has that epoch":                {attachment("node-3", 6, ""), "", false},
 		"its attachment is new":                      {attachment("node-1", 0, ""), "", false},
 		"it owns the volume again, as a later epoch": {promoted, "", false},
 		"it is this node":                            {attachment("node-2", 6, apiv1.ProofPreempted), "", false},
@@ -215,5 +218,37 @@ func TestUnresponsive(t *testing.T) {
 				t.Errorf("got %t, %s; want %t, %s", got, left, test.want, test.left)
 			}
 		})
+	}
+}
+
+func TestAResultAnswersItsRequestOnly(t *testing.T) {
+	t.Parallel()
+	at := metav1.NewMicroTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	request := apiv1.FenceRequest{VolumeName: "v", VolumeUID: "1", NodeName: "node-1", Epoch: 6, Time: at}
+	for name, test := range map[string]struct {
+		edit func(*apiv1.FenceResult)
+		want bool
+	}{
+		"of this request":              {func(*apiv1.FenceResult) {}, true},
+		"of another volume":            {func(r *apiv1.FenceResult) { r.VolumeName = "w" }, false},
+		"of a volume that was deleted": {func(r *apiv1.FenceResult) { r.VolumeUID = "0" }, false},
+		"of the fence of another node": {func(r *apiv1.FenceResult) { r.NodeName = "node-3" }, false},
+		"of an earlier epoch":          {func(r *apiv1.FenceResult) { r.Epoch = 5 }, false},
+		"of an earlier request":        {func(r *apiv1.FenceResult) { r.RequestTime = metav1.NewMicroTime(at.Add(-1)) }, false},
+	} {
+		result := apiv1.FenceResult{VolumeName: "v", VolumeUID: "1", NodeName: "node-1", Epoch: 6, RequestTime: at}
+		test.edit(&result)
+		if got := fencing.Answers(result, request); got != test.want {
+			t.Errorf("a result %s: got %t, want %t", name, got, test.want)
+		}
+		node := &apiv1.AzDriverNode{Status: apiv1.AzDriverNodeStatus{
+			FenceRequests: []apiv1.FenceRequest{request}, FenceResults: []apiv1.FenceResult{result},
+		}}
+		if got := fencing.Unanswered(node, "v"); got == test.want {
+			t.Errorf("a result %s: got that the request is unanswered: %t, want %t", name, got, !test.want)
+		}
+		if fencing.Unanswered(node, "w") {
+			t.Errorf("a result %s: got that a request for another volume is unanswered, want that there is none", name)
+		}
 	}
 }

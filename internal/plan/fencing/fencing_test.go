@@ -3,6 +3,7 @@ package fencing_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -42,9 +43,10 @@ func TestAtStage(t *testing.T) {
 		"a disk that was never reserved":                {want: fencing.Register},
 		"keys of others, no reservation":                {state: free(before, otherProgram), want: fencing.Register},
 		"registered, and what it supports is not known": {state: free(own), want: fencing.Ask},
-		"registered":                      {state: free(own), call: asked, want: fencing.Reserve},
-		"registered, and it has no abort": {state: free(own), call: noAbort, want: fencing.GiveUp},
-		"registered by a former path":     {state: free(own), call: refused, want: fencing.Register},
+		"registered":                       {state: free(own), call: asked, want: fencing.Reserve},
+		"registered, and it has no abort":  {state: free(own), call: noAbort, want: fencing.GiveUp},
+		"registered by a former path":      {state: free(own), call: refused, want: fencing.Register},
+		"registered again after a refusal": {state: free(own), call: refusedAgain, want: fencing.Ask},
 		"reserved in this call": {state: held(own, own), call: fencing.Call{Held: true, Asked: true, Aborts: true},
 			want: fencing.Done},
 		"reserved in this call, and it has no abort": {state: held(own, own), call: fencing.Call{Held: true, Asked: true},
@@ -55,6 +57,10 @@ func TestAtStage(t *testing.T) {
 		"reserved by this key, and this path is refused":  {state: held(own, own), call: refused, want: fencing.Register},
 		"reserved by this key by a former path": {
 			state: held(own, own, own), call: refusedAgain, want: fencing.Preempt},
+		"reserved by this key, registered again after a refusal": {
+			state: held(own, own), call: refusedAgain, want: fencing.Reserve},
+		"reserved in this call, and a former path is registered": {
+			state: held(own, own, own), call: fencing.Call{Held: true}, want: fencing.Ask},
 		"the registration has replaced another node's": {state: held(own, own),
 			call: fencing.Call{Registered: true, Replaced: true}, want: fencing.GiveUp},
 		"reserved under the epoch before": {state: held(before, before), want: fencing.Register},
@@ -75,9 +81,7 @@ func TestAtStage(t *testing.T) {
 		"reserved for all registrants": {
 			state: provisioner.ReservationState{Type: provisioner.WriteExclusiveAllRegistrants,
 				Keys: []provisioner.ReservationKey{own}}},
-		"reserved by this key for registrants only": {
-			state: provisioner.ReservationState{Type: provisioner.WriteExclusiveRegistrantsOnly, Holder: own,
-				Keys: []provisioner.ReservationKey{own}}},
+		"reserved by this key for registrants only": {state: forRegistrants(own)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -87,6 +91,63 @@ func TestAtStage(t *testing.T) {
 				t.Errorf("got %+v, %v; want %q, and FailedPrecondition without a command", got, err, test.want)
 			}
 		})
+	}
+}
+
+func TestARefusalSaysWhetherThisNodeIsFenced(t *testing.T) {
+	t.Parallel()
+	own, other := key(t, 7, "node-1"), key(t, 7, "node-2")
+	for holder, want := range map[provisioner.ReservationKey]string{
+		other.FenceOnly(): "another node has fenced this one",
+		other:             "it is reserved under epoch 7",
+	} {
+		_, err := fencing.AtStage(held(holder, holder), fencing.Owner{Key: own}, fencing.Call{})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("reserved with key %s: got error %v, want one with %q", holder, err, want)
+		}
+	}
+}
+
+func TestAtUnstage(t *testing.T) {
+	t.Parallel()
+	own, other := key(t, 7, "node-1"), key(t, 7, "node-2")
+	refused, refusedAgain := fencing.Call{Refused: true}, fencing.Call{Refused: true, Registered: true}
+	for name, test := range map[string]struct {
+		state provisioner.ReservationState
+		call  fencing.Call
+		want  fencing.Command
+	}{
+		"this node holds it":                    {state: held(own, own), want: fencing.Unregister},
+		"this node is registered":               {state: held(other, other, own), want: fencing.Unregister},
+		"this node is not registered":           {state: held(other, other), want: fencing.Done},
+		"this path is refused":                  {state: held(own, own), call: refused, want: fencing.Register},
+		"a former path holds it":                {state: held(own, own, own), call: refusedAgain, want: fencing.Preempt},
+		"only the path that was refused has it": {state: held(own, own), call: refusedAgain, want: fencing.Unregister},
+	} {
+		if got := fencing.AtUnstage(test.state, own, test.call); got.Command != test.want {
+			t.Errorf("%s: got %+v, want %s", name, got, test.want)
+		}
+	}
+}
+
+func TestAtKeep(t *testing.T) {
+	t.Parallel()
+	own, other := key(t, 7, "node-1"), key(t, 7, "node-2").FenceOnly()
+	keep, registered := own.FenceOnly(), fencing.Call{Registered: true}
+	for name, test := range map[string]struct {
+		state provisioner.ReservationState
+		call  fencing.Call
+		want  fencing.Command
+	}{
+		"this node holds it as the owner":             {state: held(own, own), want: fencing.Register},
+		"a former path holds it as the owner":         {state: held(own, own, keep), call: registered, want: fencing.Preempt},
+		"this node keeps it":                          {state: held(keep, keep, own), want: fencing.Done},
+		"another node has fenced this one":            {state: held(other, other), want: fencing.Done},
+		"another node has fenced this registered one": {state: held(other, other, own), call: registered, want: fencing.Done},
+	} {
+		if got := fencing.AtKeep(test.state, own, keep, test.call); got.Command != test.want {
+			t.Errorf("%s: got %+v, want %s", name, got, test.want)
+		}
 	}
 }
 
@@ -105,12 +166,16 @@ func TestAtFence(t *testing.T) {
 			state: held(victim, victim, own), call: recorded, want: fencing.PreemptAndAbort},
 		"registered by a former path": {state: held(victim, victim, own), call: fencing.Call{Recorded: true, Refused: true},
 			want: fencing.Register},
+		"registered again after a refusal": {state: held(victim, victim, own),
+			call: fencing.Call{Recorded: true, Refused: true, Registered: true}, want: fencing.PreemptAndAbort},
 		"this node has taken it":                                {state: held(own, own), call: recorded, want: fencing.Done},
 		"this node's registration has replaced the lost node's": {state: held(own, own)},
 		"this node has it, and the lost one registered again":   {state: held(own, own, victim), call: recorded},
 		"no reservation": {state: free(own)},
 		"no reservation, and the lost node is registered": {state: free(own, victim)},
-		"the next owner has it":                           {state: held(next, next)},
+		"the next owner has it":                           {state: held(next, next), call: recorded},
+		"the lost node holds it for registrants only":     {state: forRegistrants(victim), call: recorded},
+		"this node holds it for registrants only":         {state: forRegistrants(own), call: recorded},
 		"another node has taken it":                       {state: held(key(t, 7, "node-4").FenceOnly())},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -130,6 +195,11 @@ func free(keys ...provisioner.ReservationKey) provisioner.ReservationState {
 
 func held(holder provisioner.ReservationKey, keys ...provisioner.ReservationKey) provisioner.ReservationState {
 	return provisioner.ReservationState{Type: provisioner.WriteExclusive, Holder: holder, Keys: keys}
+}
+
+func forRegistrants(holder provisioner.ReservationKey) provisioner.ReservationState {
+	return provisioner.ReservationState{Type: provisioner.WriteExclusiveRegistrantsOnly, Holder: holder,
+		Keys: []provisioner.ReservationKey{holder}}
 }
 
 // TestAFencedNodeNeverWrites interleaves a node that stages and writes, one that fences it, and the

@@ -43,7 +43,7 @@ type Input struct {
 // Volume is a volume that a node holds.
 type Volume struct {
 	Volume *apiv1.AzVolume
-	// Attachment to the node; nil if there is none.
+	// Attachment to the node; nil if there is none. A multi-node volume has one.
 	Attachment *apiv1.AzVolumeAttachment
 	// InUse says that the Node's status.volumesInUse lists it.
 	InUse bool
@@ -62,7 +62,7 @@ func (v Volume) Epoch() int64 {
 // is part of what is carried out.
 func (v Volume) FenceDecided(node string) bool {
 	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
-		return v.Attachment != nil && ownership.MultiNodeFenceDecided(v.Attachment)
+		return ownership.MultiNodeFenceDecided(v.Attachment)
 	}
 	return ownership.FenceDecided(v.Volume, node)
 }

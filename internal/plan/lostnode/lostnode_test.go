@@ -82,6 +82,10 @@ func ownedBy(kind string) func(*lostnode.Pod) {
 	}
 }
 
+func refersTo(controller *bool) func(*lostnode.Pod) {
+	return func(p *lostnode.Pod) { p.Pod.OwnerReferences[0].Controller = controller }
+}
+
 func unowned(p *lostnode.Pod)      { p.Pod.OwnerReferences = nil }
 func beingDeleted(p *lostnode.Pod) { p.Pod.DeletionTimestamp = objects.Ago(time.Minute) }
 func optsOut(p *lostnode.Pod) {
@@ -199,6 +203,8 @@ func TestAPodThatIsLeftAloneIsToldWhatToDo(t *testing.T) {
 			[]string{"2 of 4 nodes", "more than 45 %", "az vm stop"}},
 		"by an opt-out of the pod": {aNode(isLost, volumes(held("v")), using("p", []string{"v"}, optsOut)),
 			[]string{apiv1.AnnotationFailover, "kubectl delete pod --force"}},
+		"by an opt-out of a pod that mounts the volume twice": {
+			aNode(isLost, volumes(held("v")), using("p", []string{"v", "v"}, optsOut)), []string{apiv1.AnnotationFailover}},
 		"by an opt-out of the claim": {aNode(isLost, volumes(held("v")), using("p", []string{"v"}, claimOptsOut)),
 			[]string{"claim ns/v", apiv1.AnnotationFailover, "kubectl delete pod --force"}},
 	} {
@@ -298,6 +304,19 @@ func TestFailover(t *testing.T) {
 			using("p", []string{"v"}, optsOut)), "leave p:OptedOut"},
 		"a pod that opts out too late is left alone nevertheless": {aNode(isLost,
 			volumes(held("v", isDecided, detached)), using("p", []string{"v"}, optsOut)), "leave p:OptedOut; quarantine Add"},
+		"a pod that opts out too late does not keep the volume for other pods": {
+			aNode(isLost, volumes(held("v", isDecided, detached)), using("p", []string{"v"}, optsOut), using("q", []string{"v"})),
+			"leave p:OptedOut; quarantine Add; force q"},
+		"a pod that opts out does not keep a volume that the node does not hold": {
+			aNode(isLost, nil, using("p", []string{"v"}, optsOut), using("q", []string{"v"})),
+			"leave p:OptedOut; quarantine Add; force q"},
+		"a pod that opts out is no news on a node that is alive": {aNode(isAlive, volumes(held("v")),
+			using("p", []string{"v"}, optsOut)), ""},
+		"a pod that opts out is not held back by the guard": {aNode(isGuarded, volumes(held("v")),
+			using("p", []string{"v"}, optsOut)), ""},
+		"an owner that is not the controller would not re-create a pod": {aNode(isLost, volumes(held("v"), held("w")),
+			using("p", []string{"v"}, refersTo(nil)), using("q", []string{"w"}, refersTo(new(false)))),
+			"leave p:NoOwner; leave q:NoOwner"},
 		// What follows the proof.
 		"no pod is deleted before the proof": {aNode(isLost, volumes(held("v", isDecided)), using("p", []string{"v"})),
 			"quarantine Add"},
@@ -329,6 +348,11 @@ func TestFailover(t *testing.T) {
 		"a replica whose node holds the ownership is promoted": {aNode(isLost,
 			volumes(held("v", isDecided, func(f *lostnode.Volume) { f.Attachment.Spec.Role = apiv1.RoleReplica }))),
 			"repair v; quarantine Add"},
+		"a primary of a former epoch is promoted": {aNode(isLost,
+			volumes(held("v", isDecided, func(f *lostnode.Volume) { f.Attachment.Spec.Epoch = 2 }))), "repair v; quarantine Add"},
+		"a replica with a proof of the epoch is not promoted": {aNode(isLost,
+			volumes(held("v", isDecided, detached, func(f *lostnode.Volume) { f.Attachment.Spec.Role = apiv1.RoleReplica }))),
+			"quarantine Add; prune v"},
 		"a replica that is being deleted is not promoted": {aNode(isLost, volumes(held("v", isDecided, func(f *lostnode.Volume) {
 			f.Attachment.Spec.Role = apiv1.RoleReplica
 			objects.Deleted(f.Attachment)
@@ -360,6 +384,9 @@ func TestFailover(t *testing.T) {
 			volumes(held("v", isDecided, vmDown)), using("p", []string{"v"})), "quarantine Add; out-of-service Add; force p"},
 		"a VM that is down is not tainted if that is switched off": {with(
 			aNode(isDown, volumes(held("v", isDecided, vmDown))), func(in *lostnode.Input) { in.OutOfServiceTaint = false }),
+			"quarantine Add; prune v"},
+		"a VM that is down is not tainted while failover is switched off": {
+			aNode(nodehealth.Judgement{State: nodehealth.Down, HeldBack: "off"}, volumes(held("v", isDecided, vmDown))),
 			"quarantine Add; prune v"},
 		"a VM that is down is not tainted if any pod opted out": {aNode(isDown,
 			volumes(held("v")), using("p", []string{"v"}), using("q", nil, optsOut)), "fence v; quarantine Add"},
@@ -408,6 +435,8 @@ func TestFailover(t *testing.T) {
 			with(aNode(isAlive, nil), hasOurTaint), "out-of-service Remove"},
 		"a taint without a record remains while the node is silent": {with(aNode(isSilent, nil), hasOurTaint), ""},
 		"a taint of another component remains":                      {with(aNode(isAlive, nil), hasTaint(corev1.TaintNodeOutOfService)), ""},
+		"a taint with another key and the driver's value remains": {with(aNode(isAlive, nil), hasOurTaint,
+			func(in *lostnode.Input) { in.Node.Spec.Taints[0].Key = "example.com/maintenance" }), ""},
 		"new pods are kept away until the last volume is unblocked": {with(
 			aNode(isAlive, volumes(held("v", isDecided))), hasTaint(apiv1.TaintNodeLost)), ""},
 		"without a Node there is nothing to taint or prune": {with(
@@ -422,6 +451,23 @@ func TestFailover(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", got, test.want)
 			}
 		})
+	}
+}
+
+func TestAFailoverIsActiveWhileSomethingIsLeftToDo(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		in   lostnode.Input
+		want bool
+	}{
+		"nothing is held":        {aNode(isLost, nil), false},
+		"a fence begins":         {aNode(isLost, volumes(held("v"))), true},
+		"a fence waits":          {aNode(isAlive, volumes(held("v", isDecided))), true},
+		"a pod is to be deleted": {aNode(isLost, nil, using("p", []string{"v"})), true},
+	} {
+		if got := lostnode.Next(test.in).Active; got != test.want {
+			t.Errorf("%s: got active %t, want %t", name, got, test.want)
+		}
 	}
 }
 

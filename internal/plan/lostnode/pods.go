@@ -32,8 +32,9 @@ type PodVolume struct {
 	Unrecorded bool
 }
 
-// PodVolumeOf says what a volume of a pod is, except for Unrecorded. claim and pv are nil if they
-// were not found; volume is the name of pv's AzVolume, "" if pv is another driver's.
+// PodVolumeOf says what a volume of a pod is, except for Unrecorded. claim is nil if it was not
+// found; pv is nil if it was not found or if no claim names it. volume is the name of pv's AzVolume,
+// "" if pv is another driver's.
 func PodVolumeOf(
 	pod *corev1.Pod, v corev1.Volume, claim *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume, volume string,
 ) PodVolume {
@@ -43,7 +44,7 @@ func PodVolumeOf(
 	found := PodVolume{
 		Name:     "claim " + pod.Namespace + "/" + v.PersistentVolumeClaim.ClaimName,
 		ReadOnly: v.PersistentVolumeClaim.ReadOnly,
-		Unknown:  claim == nil || claim.Spec.VolumeName == "" || pv == nil,
+		Unknown:  pv == nil,
 	}
 	if claim != nil {
 		found.OptedOut = OptedOut(claim.Annotations)
@@ -184,9 +185,6 @@ func (f *decision) judgePods() {
 	f.leave = make([]string, len(f.in.Pods))
 	messages := make([]string, len(f.in.Pods))
 	for i, p := range f.in.Pods {
-		if len(p.ours()) == 0 {
-			continue
-		}
 		if f.leave[i], messages[i] = p.leave(f.in.Health.Off()); f.leave[i] != "" {
 			f.keep(p)
 		}

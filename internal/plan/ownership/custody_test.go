@@ -46,6 +46,8 @@ func TestWhenAzureIsAskedWhoHasADisk(t *testing.T) {
 			ownership.CustodyOurs},
 		"attached nowhere for an hour": {[]func(*apiv1.AzVolume){confirmed, releasedFor(time.Hour)}, nil,
 			ownership.CustodyUnknown},
+		"attached nowhere for longer than any planned move": {[]func(*apiv1.AzVolume){confirmed,
+			releasedFor(5 * time.Minute)}, nil, ownership.CustodyUnknown},
 		"attached nowhere for an hour, and reserved when used": {[]func(*apiv1.AzVolume){confirmed, releasedFor(time.Hour),
 			reserved}, nil, ownership.CustodyOurs},
 		"attached nowhere for an hour, for one VM only": {[]func(*apiv1.AzVolume){confirmed, releasedFor(time.Hour), forOne}, nil,
@@ -97,6 +99,9 @@ func TestOnlyTheAttachOfADiskForOneVMIsTheAnswerByItself(t *testing.T) {
 			t.Errorf("%s: got %t, want %t", name, got, test.want)
 		}
 	}
+	if ownership.CustodyConfirmed(objects.NewVolume()) {
+		t.Error("an AzVolume that no API server has given a UID: got that it is confirmed, want not")
+	}
 }
 
 func TestOtherClusterVM(t *testing.T) {
@@ -108,7 +113,7 @@ func TestOtherClusterVM(t *testing.T) {
 	failed := errors.New("the cache is not there")
 	isNode := func(vm string) (bool, error) {
 		if vm == "/vm/fails" {
-			return false, failed
+			return true, failed // counts for nothing beside the error
 		}
 		return strings.HasPrefix(vm, "/vm/node"), nil
 	}
@@ -123,6 +128,7 @@ func TestOtherClusterVM(t *testing.T) {
 		"a node and another VM": {[]string{"/vm/node-a", "/vm/production"}, nil, "/vm/production", nil},
 		"two others; both clusters name the same one": {[]string{"/vm/production", "/VM/drill"}, nil, "/VM/drill", nil},
 		"the VM of a node that was deleted":           {[]string{"/VM/Former"}, objects.Attachments(recorded), "", nil},
+		"a VM that no attachment names":               {[]string{"/vm/drill"}, objects.Attachments(recorded), "/vm/drill", nil},
 		"a VM that a restored status names":           {[]string{"/vm/former"}, objects.Attachments(copied), "/vm/former", nil},
 		"a VM for which the cache gives an error":     {[]string{"/vm/fails"}, nil, "/vm/fails", failed},
 	} {
@@ -130,5 +136,9 @@ func TestOtherClusterVM(t *testing.T) {
 			!errors.Is(err, test.err) {
 			t.Errorf("%s: got %q, %v; want %q, %v", name, got, err, test.want, test.err)
 		}
+	}
+	created := &apiv1.AzVolumeAttachment{ObjectMeta: metav1.ObjectMeta{UID: "present"}}
+	if ownership.Copied(created) {
+		t.Error("an attachment that was created and has no status yet: got that its status is a copy, want not")
 	}
 }

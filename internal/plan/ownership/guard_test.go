@@ -46,6 +46,14 @@ func TestTheNodeThatGuardsAgainstAFencedOne(t *testing.T) {
 	zIsFenced.Status.Primary.Cause = apiv1.CauseNodeLost
 	aLost := released(2)
 	aLost.Status.LastRelease = &apiv1.ReleaseRecord{NodeName: "a", Cause: apiv1.CauseNodeLost, Proof: *a.Status.Proof}
+	// Node y owned the volume under epoch 1, before node a.
+	yBefore := objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing))
+	yBefore.Status.Primary.Cause = apiv1.CauseNodeLost
+	yBefore.Status.LastRelease = &apiv1.ReleaseRecord{
+		NodeName: "y",
+		Cause:    apiv1.CauseUnpublished,
+		Proof:    *objects.Proved(primary("y", 1), apiv1.ProofUnstaged).Status.Proof,
+	}
 	for name, test := range map[string]struct {
 		volume *apiv1.AzVolume
 		all    []*apiv1.AzVolumeAttachment
@@ -73,6 +81,7 @@ func TestTheNodeThatGuardsAgainstAFencedOne(t *testing.T) {
 		"another replica, after one next owner that was not lost": {zUnstaged, objects.Attachments(a), replica("w"), ""},
 		"another replica, after the release of the fenced node": {
 			aLost, objects.Attachments(a, replica("x")), replica("y"), ""},
+		"a replica whose node owned the volume before": {yBefore, objects.Attachments(a), replica("y"), ""},
 		"any replica after several owners, because no record says which": {released(4), objects.Attachments(a),
 			replica("w"), "a"},
 		"any replica if the proof names no node": {released(2),

@@ -24,6 +24,8 @@ func TestAVolumeThatTheKubeletHasLeftStaged(t *testing.T) {
 	releasing := func(node string, epoch int64, since *metav1.Time) *apiv1.Ownership {
 		return &apiv1.Ownership{NodeName: node, Epoch: epoch, State: apiv1.OwnershipReleasing, Since: since}
 	}
+	later := deleted(ago(time.Hour))
+	later.Spec.Epoch = 8
 	for name, test := range map[string]struct {
 		primary    *apiv1.Ownership
 		access     apiv1.AccessPattern
@@ -41,6 +43,7 @@ func TestAVolumeThatTheKubeletHasLeftStaged(t *testing.T) {
 		"a multi-node volume, whose attachment is being deleted": {access: apiv1.AccessMultiNode,
 			attachment: deleted(ago(time.Hour)), want: true},
 		"a multi-node volume that is published":          {access: apiv1.AccessMultiNode, attachment: deleted(nil)},
+		"a multi-node volume of a later epoch":           {access: apiv1.AccessMultiNode, attachment: later},
 		"a multi-node volume without an attachment":      {access: apiv1.AccessMultiNode},
 		"a single-node volume with a deleted attachment": {attachment: deleted(ago(time.Hour))},
 	} {

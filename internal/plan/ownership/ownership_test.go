@@ -3,6 +3,7 @@ package ownership_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,6 +25,9 @@ func TestAcquire(t *testing.T) {
 		"the first ownership has epoch 1": {nil, apiv1.Ownership{NodeName: "b", Epoch: 1, State: apiv1.OwnershipHeld}, true,
 			false},
 		"a released volume is acquired with the next epoch": {&apiv1.Ownership{Epoch: 4, State: apiv1.OwnershipReleased},
+			apiv1.Ownership{NodeName: "b", Epoch: 5, State: apiv1.OwnershipHeld}, true, false},
+		"a released volume is acquired, whatever began the release": {
+			&apiv1.Ownership{Epoch: 4, State: apiv1.OwnershipReleased, Cause: apiv1.CauseNodeLost},
 			apiv1.Ownership{NodeName: "b", Epoch: 5, State: apiv1.OwnershipHeld}, true, false},
 		"the holder's ownership stays as it is": {&apiv1.Ownership{NodeName: "b", Epoch: 4, State: apiv1.OwnershipHeld},
 			apiv1.Ownership{NodeName: "b", Epoch: 4, State: apiv1.OwnershipHeld}, false, false},
@@ -74,8 +78,12 @@ func TestReleasing(t *testing.T) {
 			apiv1.CauseUnpublished, apiv1.CauseNodeLost, true, false},
 		"a release that has started is not written again": {ownershipIn(apiv1.OwnershipReleasing,
 			apiv1.CauseUnpublished), apiv1.CauseUnpublished, apiv1.CauseUnpublished, true, false},
-		"a released volume has no holder": {&apiv1.Ownership{Epoch: 4, State: apiv1.OwnershipReleased}, apiv1.CauseNodeLost, "",
-			false, false},
+		"a decision to fence is not written again": {ownershipIn(apiv1.OwnershipReleasing, apiv1.CauseNodeLost),
+			apiv1.CauseNodeLost, apiv1.CauseNodeLost, true, false},
+		"a released volume has no holder": {ownershipIn(apiv1.OwnershipReleased, ""), apiv1.CauseNodeLost, "", false, false},
+		"another node holds the volume": {&apiv1.Ownership{NodeName: "b", Epoch: 4, State: apiv1.OwnershipHeld},
+			apiv1.CauseNodeLost, "", false, false},
+		"the volume was never owned": {nil, apiv1.CauseNodeLost, "", false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -120,6 +128,106 @@ func TestADiskThatMayHaveBeenDetachedIsNoReplica(t *testing.T) {
 	}
 }
 
+func TestAReleasedAttachmentIsAReplicaOnlyWhereOneIsWanted(t *testing.T) {
+	t.Parallel()
+	released := func() (*apiv1.AzVolume, *apiv1.AzVolumeAttachment) {
+		a := objects.NewAttachment("a", apiv1.RolePrimary, 4, apiv1.AttachmentAttached)
+		return objects.NewVolume(objects.Owned("", 4, apiv1.OwnershipReleased)), objects.Proved(a, apiv1.ProofUnstaged)
+	}
+	volume, a := released()
+	all := objects.Attachments(a, objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentAttached),
+		objects.Deleted(objects.NewAttachment("c", apiv1.RoleReplica, 0, apiv1.AttachmentDetaching)))
+	if got := ownership.Demotion(volume, a, all); got != ownership.Demote {
+		t.Errorf("got %s beside one replica, and one that is being deleted; want %s", got, ownership.Demote)
+	}
+	for name, change := range map[string]func(*apiv1.AzVolume, *apiv1.AzVolumeAttachment){
+		"no replicas are wanted": func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Spec.MaxMountReplicaCount = 0 },
+		"the disk is being deleted": func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
+			v.DeletionTimestamp, v.Spec.DeleteDisk = objects.Ago(0), true
+		},
+		"the attachment is being deleted": func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { objects.Deleted(a) },
+		"several nodes use the volume":    func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { multiNode(v) },
+	} {
+		volume, a := released()
+		change(volume, a)
+		if got := ownership.Demotion(volume, a, objects.Attachments(a)); got != ownership.Remove {
+			t.Errorf("%s: got %s, want %s", name, got, ownership.Remove)
+		}
+	}
+}
+
+func multiNode(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode }
+
+func TestWhoOwnsAVolume(t *testing.T) {
+	t.Parallel()
+	const held, releasing, released = apiv1.OwnershipHeld, apiv1.OwnershipReleasing, apiv1.OwnershipReleased
+	lost := func(v *apiv1.AzVolume) { v.Status.Primary.Cause = apiv1.CauseNodeLost }
+	named := func(v *apiv1.AzVolume) { v.Status.Primary.NodeName = "a" }
+	attachment := func(role apiv1.Role) *apiv1.AzVolumeAttachment {
+		return objects.NewAttachment("a", role, 1, apiv1.AttachmentAttached)
+	}
+	for name, test := range map[string]struct {
+		volume *apiv1.AzVolume
+		a      *apiv1.AzVolumeAttachment
+		// owned and fenced are about node a.
+		owned, fenced, primary bool
+	}{
+		"never owned":                  {objects.NewVolume(), nil, false, false, false},
+		"held":                         {objects.NewVolume(objects.Owned("a", 3, held)), nil, true, false, true},
+		"held by another node":         {objects.NewVolume(objects.Owned("b", 3, held)), nil, false, false, true},
+		"being released":               {objects.NewVolume(objects.Owned("a", 3, releasing)), nil, true, false, true},
+		"being released by a fence":    {objects.NewVolume(objects.Owned("a", 3, releasing), lost), nil, true, true, true},
+		"held again after a fence":     {objects.NewVolume(objects.Owned("a", 3, held), lost), nil, true, false, true},
+		"released":                     {objects.NewVolume(objects.Owned("", 3, released)), nil, false, false, false},
+		"released, and names its node": {objects.NewVolume(objects.Owned("", 3, released), named), nil, false, false, false},
+		"several nodes, one uses it":   {objects.NewVolume(multiNode), attachment(apiv1.RolePrimary), false, false, true},
+		"several nodes, a replica":     {objects.NewVolume(multiNode), attachment(apiv1.RoleReplica), false, false, false},
+		"several nodes, being unpublished": {objects.NewVolume(multiNode),
+			objects.Deleted(attachment(apiv1.RolePrimary)), false, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var all []*apiv1.AzVolumeAttachment
+			if test.a != nil {
+				all = append(all, test.a)
+			}
+			if got := ownership.OwnedBy(test.volume, "a"); got != test.owned {
+				t.Errorf("OwnedBy: got %t, want %t", got, test.owned)
+			}
+			if got := ownership.FenceDecided(test.volume, "a"); got != test.fenced {
+				t.Errorf("FenceDecided: got %t, want %t", got, test.fenced)
+			}
+			if got := ownership.HasPrimary(test.volume, all); got != test.primary {
+				t.Errorf("HasPrimary: got %t, want %t", got, test.primary)
+			}
+		})
+	}
+}
+
+func TestWhichAttachmentTakesTheProofOfItsNodesRelease(t *testing.T) {
+	t.Parallel()
+	const primary, replica = apiv1.RolePrimary, apiv1.RoleReplica
+	attachment := func(role apiv1.Role, epoch int64) *apiv1.AzVolumeAttachment {
+		return objects.NewAttachment("a", role, epoch, apiv1.AttachmentAttached)
+	}
+	for name, test := range map[string]struct {
+		a    *apiv1.AzVolumeAttachment
+		want bool
+	}{
+		"no attachment":                   {nil, false},
+		"the primary of the epoch":        {attachment(primary, 4), true},
+		"a replica of the epoch":          {attachment(replica, 4), false},
+		"the primary of an earlier epoch": {attachment(primary, 3), false},
+		"a replica of a later epoch":      {attachment(replica, 5), true},
+		"a replica that is being deleted": {objects.Deleted(attachment(replica, 0)), true},
+	} {
+		owner := &apiv1.Ownership{NodeName: "a", Epoch: 4, State: apiv1.OwnershipReleasing}
+		if got := ownership.Intact(owner, test.a); got != test.want {
+			t.Errorf("%s: got %t, want %t", name, got, test.want)
+		}
+	}
+}
+
 func TestAbsenceFromAReportIsProofOnlyAfterAScan(t *testing.T) {
 	t.Parallel()
 	scanned := metav1.NewMicroTime(objects.Now)
@@ -153,6 +261,17 @@ func TestAbsenceFromAReportIsProofOnlyAfterAScan(t *testing.T) {
 				t.Fatalf("proof %+v", proof)
 			}
 		})
+	}
+}
+
+func TestAReportBeforeAScanSaysSo(t *testing.T) {
+	t.Parallel()
+	unscanned := &apiv1.AzDriverNode{}
+	if ownership.ReportProvesAbsence(unscanned) {
+		t.Error("got that a report before a scan proves that volumes are absent, want not")
+	}
+	if _, why := ownership.UnstagedProof(unscanned, "vol", 7, objects.Now); !strings.Contains(why, "not yet compared") {
+		t.Errorf("got %q, want that the plug-in has not yet compared its report with the mounts", why)
 	}
 }
 
@@ -388,7 +507,6 @@ func TestAReleasedEpochIsProvenForTheNodeThatAcquiresAgain(t *testing.T) {
 func TestNeverPublished(t *testing.T) {
 	t.Parallel()
 	adopted := func(v *apiv1.AzVolume) { v.Spec.Origin = apiv1.OriginAdopted }
-	multiNode := func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode }
 	for name, test := range map[string]struct {
 		volume *apiv1.AzVolume
 		want   bool
@@ -396,6 +514,8 @@ func TestNeverPublished(t *testing.T) {
 		"a volume without an AzVolume":                {nil, true},
 		"a volume that only an expansion has adopted": {objects.NewVolume(adopted), true},
 		"a multi-node volume that was adopted":        {objects.NewVolume(adopted, multiNode), true},
+		"a multi-node volume that was adopted, whatever ownership it has": {objects.NewVolume(adopted, multiNode,
+			objects.Owned("m", 1, apiv1.OwnershipHeld)), true},
 		"a volume that was adopted and published": {objects.NewVolume(adopted,
 			objects.Owned("m", 1, apiv1.OwnershipHeld)), false},
 		"a volume that was adopted, published and released": {objects.NewVolume(adopted,

@@ -71,6 +71,11 @@ func TestPublishedToFollowsKubernetesThroughAHandOver(t *testing.T) {
 			primary: heldAs(apiv1.OwnershipHeld, "a", ""), attachments: all{attachment("a", replica, attached)}},
 		"an ownership whose attachment has the previous epoch": {
 			primary: heldAs(apiv1.OwnershipHeld, "a", ""), attachments: all{attachment("a", primary, attached, older)}},
+		"an ownership whose attachment is not promoted before Azure accepts the attach": {
+			primary:     heldAs(apiv1.OwnershipHeld, "a", ""),
+			attachments: all{attachment("a", replica, apiv1.AttachmentAttaching, operation)}},
+		"an ownership with another node's attachment of its epoch": {
+			primary: heldAs(apiv1.OwnershipHeld, "a", ""), attachments: all{attachment("b", primary, attached)}},
 		"an ownership whose attachment is lost": {primary: heldAs(apiv1.OwnershipHeld, "a", "")},
 		"an unpublish that waits for the proof": {primary: heldAs(apiv1.OwnershipReleasing, "a", apiv1.CauseUnpublished),
 			attachments: all{attachment("a", primary, attached)}, want: []string{"a"}},
@@ -80,6 +85,7 @@ func TestPublishedToFollowsKubernetesThroughAHandOver(t *testing.T) {
 			last: unpublished, attachments: all{attachment("a", replica, attached, proven)}},
 		"a lost node that was fenced, and Kubernetes has not yet unpublished the volume there": {
 			primary: heldAs(apiv1.OwnershipReleased, "", ""), last: lost, want: []string{"a"}},
+		"a release that left no record":             {primary: heldAs(apiv1.OwnershipReleased, "", "")},
 		"a node that was fenced and is Ready again": {primary: heldAs(apiv1.OwnershipReleased, "", ""), last: lost, back: true},
 		"the node that took over from a lost one": {primary: heldAs(apiv1.OwnershipHeld, "b", ""), last: lost,
 			attachments: all{attachment("b", primary, attached)}, want: []string{"b"}},
@@ -94,6 +100,10 @@ func TestPublishedToFollowsKubernetesThroughAHandOver(t *testing.T) {
 			want: []string{"b"}},
 		"a shared volume whose attachment a user deleted": {
 			multiNode: true, attachments: all{attachment("a", primary, attached, deleted)}, want: []string{"a"}},
+		"a shared volume whose detach began before its unpublish": {
+			multiNode: true, attachments: all{attachment("a", primary, apiv1.AttachmentDetaching, deleted)}, want: []string{"a"}},
+		"a shared volume's replica that is being deleted": {
+			multiNode: true, attachments: all{attachment("a", replica, attached, deleted)}},
 		"a shared volume of a node that was fenced, which Kubernetes does not know yet": {
 			multiNode: true, attachments: all{attachment("a", primary, apiv1.AttachmentDetaching, fenced)}, want: []string{"a"}},
 		"a shared volume of a node that was fenced and is Ready again": {

@@ -1,6 +1,7 @@
 package ownership
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -82,8 +83,8 @@ func Repairs(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, no
 			return true
 		}
 		left := since.Add(repairAfter).Sub(now)
-		if left > 0 && (r.In == 0 || left < r.In) {
-			r.In = left
+		if left > 0 {
+			r.In = min(cmp.Or(r.In, left), left)
 		}
 		return left <= 0
 	}

@@ -1,6 +1,7 @@
 package ownership_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -15,7 +16,6 @@ func TestInWhichRoleAnAttachmentIsRestored(t *testing.T) {
 	t.Parallel()
 	scanned := metav1.NewMicroTime(objects.Now)
 	adopted := func(v *apiv1.AzVolume) { v.Spec.Origin = apiv1.OriginAdopted }
-	multiNode := func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode }
 	done, inUse, unscanned := objects.Staged(&scanned, "other"), objects.Staged(&scanned, "vol"), objects.Staged(nil, "other")
 	for name, test := range map[string]struct {
 		volume *apiv1.AzVolume
@@ -58,6 +58,10 @@ func TestInWhichRoleAnAttachmentIsRestored(t *testing.T) {
 			objects.Staged(nil, "vol"), apiv1.RolePrimary, ownership.MultiNodeEpoch},
 		"also where the V1 driver may have published the volume": {objects.NewVolume(multiNode, adopted), inUse,
 			apiv1.RolePrimary, ownership.MultiNodeEpoch},
+		"an ownership of the node counts for nothing if the volume is multi-node": {
+			objects.NewVolume(multiNode, objects.Owned("a", 3, apiv1.OwnershipHeld)), done, apiv1.RoleReplica, 0},
+		"law 3: nor does an ownership of another node": {
+			objects.NewVolume(multiNode, objects.Owned("b", 3, apiv1.OwnershipHeld)), unscanned, "", 0},
 		"law 3: nothing is made of a multi-node volume before a scan":    {objects.NewVolume(multiNode), unscanned, "", 0},
 		"law 3: nor where there is no report, which an unpublish leaves": {objects.NewVolume(multiNode), nil, "", 0},
 		"law 3: nor of one that V1 may have published, without a report": {objects.NewVolume(multiNode, adopted), nil, "", 0},
@@ -145,5 +149,82 @@ func TestRepairs(t *testing.T) {
 	if r := ownership.Repairs(renewed, objects.Attachments(late,
 		objects.NewAttachment("b", apiv1.RolePrimary, 9, apiv1.AttachmentFailed)), objects.Now); len(r.Remove) != 1 {
 		t.Errorf("an ownership that is acquired again and again delays the repair of an older attachment: %+v", r)
+	}
+}
+
+func TestARepairIsOfAHandOverThatWasCutShort(t *testing.T) {
+	t.Parallel()
+	const primary, replica = apiv1.RolePrimary, apiv1.RoleReplica
+	const held, releasing, released = apiv1.OwnershipHeld, apiv1.OwnershipReleasing, apiv1.OwnershipReleased
+	since := func(d time.Duration) func(*apiv1.AzVolume) {
+		return func(v *apiv1.AzVolume) { v.Status.Primary.Since = objects.Ago(d) }
+	}
+	leaving := func(v *apiv1.AzVolume) { v.DeletionTimestamp, v.Spec.DeleteDisk = objects.Ago(0), true }
+	attached := func(node string, role apiv1.Role, epoch int64) *apiv1.AzVolumeAttachment {
+		return objects.NewAttachment(node, role, epoch, apiv1.AttachmentAttached)
+	}
+	// former is a primary of epoch 2 with a proof of an epoch, which was recorded some time ago.
+	former := func(node string, epoch int64, ago time.Duration) *apiv1.AzVolumeAttachment {
+		a := attached(node, primary, 2)
+		a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofDetached, Epoch: epoch, Time: *objects.Ago(ago)}
+		return a
+	}
+	b := attached("b", primary, 3)
+	for name, test := range map[string]struct {
+		volume      *apiv1.AzVolume
+		attachments []*apiv1.AzVolumeAttachment
+		want        string
+	}{
+		"the primary's attachment is missing": {objects.NewVolume(objects.Owned("a", 2, held)), nil, "primary a"},
+		"the volume was never owned":          {objects.NewVolume(), nil, ""},
+		"several nodes use the volume":        {objects.NewVolume(objects.Owned("a", 2, held), multiNode), nil, ""},
+		"the disk is being deleted":           {objects.NewVolume(objects.Owned("a", 2, held), leaving), nil, ""},
+		"the ownership is being released":     {objects.NewVolume(objects.Owned("a", 2, releasing)), nil, ""},
+		"the primary is attached": {objects.NewVolume(objects.Owned("a", 2, held)),
+			objects.Attachments(attached("a", primary, 2)), ""},
+		"the publish is a second old, and has a replica": {objects.NewVolume(objects.Owned("a", 2, held), since(time.Second)),
+			objects.Attachments(attached("a", replica, 2)), "in 4s"},
+		"the release is a second old": {objects.NewVolume(objects.Owned("", 2, released), since(time.Second)),
+			objects.Attachments(attached("a", primary, 2)), "in 4s"},
+		"the release is 5 seconds old": {objects.NewVolume(objects.Owned("", 2, released), since(5*time.Second)),
+			objects.Attachments(attached("a", primary, 2)), "remove a"},
+		"the proof is a second old": {objects.NewVolume(objects.Owned("b", 3, held)),
+			objects.Attachments(former("a", 2, time.Second), b), "in 4s"},
+		"the proof is a minute old": {objects.NewVolume(objects.Owned("b", 3, held)),
+			objects.Attachments(former("a", 2, time.Minute), b), "remove a"},
+		"the proof is of an epoch before": {objects.NewVolume(objects.Owned("b", 3, held)),
+			objects.Attachments(former("a", 1, time.Second), b), "remove a"},
+		"the former primary is being deleted": {objects.NewVolume(objects.Owned("b", 3, held)),
+			objects.Attachments(objects.Deleted(former("a", 2, time.Minute)), b), ""},
+		"law 3: the release of a later epoch is not proved": {objects.NewVolume(objects.Owned("b", 3, held)),
+			objects.Attachments(attached("a", primary, 5), b), ""},
+		"the first of several waits counts": {objects.NewVolume(objects.Owned("b", 3, held), since(0)),
+			objects.Attachments(former("a", 2, 2*time.Second), former("c", 2, 3*time.Second)), "in 2s"},
+		"a wait is not forgotten for a repair that is due": {objects.NewVolume(objects.Owned("b", 3, held), since(5*time.Second)),
+			objects.Attachments(former("a", 2, time.Second)), "primary b in 4s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := ownership.Repairs(test.volume, test.attachments, objects.Now)
+			var got []string
+			for _, a := range r.Demote {
+				got = append(got, "demote "+a.Spec.NodeName)
+			}
+			for _, a := range r.Remove {
+				got = append(got, "remove "+a.Spec.NodeName)
+			}
+			if r.Promote != nil {
+				got = append(got, "promote "+r.Promote.Spec.NodeName)
+			}
+			if r.Primary != "" {
+				got = append(got, "primary "+r.Primary)
+			}
+			if r.In != 0 {
+				got = append(got, "in "+r.In.String())
+			}
+			if line := strings.Join(got, " "); line != test.want {
+				t.Errorf("got %q, want %q", line, test.want)
+			}
+		})
 	}
 }

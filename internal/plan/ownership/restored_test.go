@@ -37,7 +37,6 @@ func TestNextEpochIsPastEveryEpochThatTheAttachmentsKnow(t *testing.T) {
 func TestWhichAttachmentsNeedAProofBeforeTheVolumeIsAcquired(t *testing.T) {
 	t.Parallel()
 	const primary, replica = apiv1.RolePrimary, apiv1.RoleReplica
-	multi := func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode }
 	for name, test := range map[string]struct {
 		volume *apiv1.AzVolume
 		a      *apiv1.AzVolumeAttachment
@@ -61,18 +60,58 @@ func TestWhichAttachmentsNeedAProofBeforeTheVolumeIsAcquired(t *testing.T) {
 			objects.NewAttachment("a", primary, 2, ""), false, false},
 		"a former primary of a volume that another holds": {objects.NewVolume(objects.Owned("b", 3, apiv1.OwnershipHeld)),
 			objects.NewAttachment("a", primary, 2, ""), false, false},
+		"a primary of the epoch that another holds": {objects.NewVolume(objects.Owned("b", 2, apiv1.OwnershipHeld)),
+			objects.NewAttachment("a", primary, 2, ""), true, true},
+		"the primary that holds the volume": {objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld)),
+			objects.NewAttachment("a", primary, 2, ""), true, false},
+		"a replica from before its node's publish": {objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld)),
+			objects.NewAttachment("a", replica, 0, ""), false, true},
+		"a replica of a volume that another holds": {objects.NewVolume(objects.Owned("b", 2, apiv1.OwnershipHeld)),
+			objects.NewAttachment("a", replica, 0, ""), false, false},
+		"a primary without an AzVolume": {nil, objects.NewAttachment("a", primary, 2, ""), true, true},
+		"a replica without an AzVolume": {nil, objects.NewAttachment("a", replica, 0, ""), false, true},
+		"a primary of several, although an ownership was released": {
+			objects.NewVolume(multiNode, objects.Owned("", 5, apiv1.OwnershipReleased)),
+			objects.NewAttachment("a", primary, 1, ""), true, false},
 	} {
 		if got := len(ownership.UnreleasedElsewhere(test.volume, "b", objects.Attachments(test.a))) > 0; got != test.want {
 			t.Errorf("%s: got unreleased = %t, want %t", name, got, test.want)
+		}
+		if ownership.ReportCounts(test.volume, test.a) {
+			t.Errorf("%s: got that the report counts before the attachment is deleted, want not", name)
 		}
 		gone := objects.Deleted(test.a)
 		if got := ownership.ReportCounts(test.volume, gone); got != test.deleted {
 			t.Errorf("%s: got that the report counts = %t while it is deleted, want %t", name, got, test.deleted)
 		}
 	}
-	if a := objects.Deleted(objects.NewAttachment("a", primary, 1, "")); ownership.ReportCounts(objects.NewVolume(multi),
+	if a := objects.Deleted(objects.NewAttachment("a", primary, 1, "")); ownership.ReportCounts(objects.NewVolume(multiNode),
 		a) {
 		t.Error("got that the report counts for a multi-node volume, want not: its proof comes from the unpublish")
+	}
+	if a := objects.Deleted(objects.NewAttachment("a", replica, 0, "")); !ownership.ProvedReleased(objects.NewVolume(multiNode),
+		a) {
+		t.Error("a multi-node volume's replica that is being deleted: got that it needs a proof, want not")
+	}
+}
+
+func TestAnAzVolumeThatIsOlderThanAnAttachment(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		volume *apiv1.AzVolume
+		epoch  int64
+		want   bool
+	}{
+		"it knows of no ownership":                  {objects.NewVolume(), 3, true},
+		"its ownership is of an earlier epoch":      {objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld)), 3, true},
+		"its ownership is of the epoch":             {objects.NewVolume(objects.Owned("a", 3, apiv1.OwnershipHeld)), 3, false},
+		"the attachment was never a primary":        {objects.NewVolume(), 0, false},
+		"the volume is multi-node and has no owner": {objects.NewVolume(multiNode), 1, false},
+	} {
+		a := objects.NewAttachment("a", apiv1.RolePrimary, test.epoch, apiv1.AttachmentAttached)
+		if got := ownership.OlderThan(test.volume, a); got != test.want {
+			t.Errorf("%s: got %t, want %t", name, got, test.want)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package ownership_test
 
 import (
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -8,6 +9,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
 )
 
 func TestLaw2NoMountWithoutTheEpoch(t *testing.T) {
@@ -31,6 +33,9 @@ func TestLaw2NoMountWithoutTheEpoch(t *testing.T) {
 		"still attaching": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
 			a.Status = apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttaching}
 		}, ownership.StageMustWait},
+		"still attaching, and the LUN is chosen": {
+			func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.State = apiv1.AttachmentAttaching },
+			ownership.StageMustWait},
 		"no status yet": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status = apiv1.AzVolumeAttachmentStatus{} },
 			ownership.StageMustWait},
 		"attached, with the LUN not yet known": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.LUN = nil },
@@ -68,6 +73,8 @@ func TestLaw2NoMountWithoutTheEpoch(t *testing.T) {
 			a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged, Epoch: 6}
 		}, ownership.StageAllowed},
 		"an attachment of another node": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Spec.NodeName = "a" },
+			ownership.StageRefused},
+		"an attachment of another volume": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Spec.VolumeName = "w" },
 			ownership.StageRefused},
 		"a multi-node volume has no ownership": {func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
 			v.Spec.Access, v.Status.Primary, a.Spec.Epoch = apiv1.AccessMultiNode, nil, 1
@@ -109,6 +116,23 @@ func TestLaw2NoMountWithoutTheEpoch(t *testing.T) {
 	}
 }
 
+func TestLaw2TheReasonIsTheOneToActOn(t *testing.T) {
+	t.Parallel()
+	a := objects.NewAttachment("b", apiv1.RolePrimary, 7, apiv1.AttachmentFailed)
+	a.Status.Error = &apiv1.Error{Message: "no slot"}
+	held := objects.NewVolume(objects.Owned("b", 7, apiv1.OwnershipHeld))
+	released := objects.NewVolume(objects.Owned("", 7, apiv1.OwnershipReleased))
+	for got, want := range map[string]string{
+		ownership.MayStage("b", "/vm/b", held, a).Reason:     "no slot",
+		ownership.MayStage("b", "/vm/b", released, a).Reason: "has no primary",
+		ownership.EpochOver("b", "/vm/b", 7, released, a):    "has no primary",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("got %q, want %q in it", got, want)
+		}
+	}
+}
+
 func TestLaw2TheEpochOfAStagedVolume(t *testing.T) {
 	primary := func(node string, epoch int64, state apiv1.OwnershipState) *apiv1.Ownership {
 		return &apiv1.Ownership{NodeName: node, Epoch: epoch, State: state}
@@ -128,6 +152,7 @@ func TestLaw2TheEpochOfAStagedVolume(t *testing.T) {
 		"held by this node, the attachment was lost": {primary("b", 3, apiv1.OwnershipHeld), false, nil, false},
 		"held by this node under a later epoch":      {primary("b", 5, apiv1.OwnershipHeld), false, attachment, true},
 		"held by another node":                       {primary("a", 4, apiv1.OwnershipHeld), false, nil, true},
+		"held by another node under this epoch":      {primary("a", 3, apiv1.OwnershipHeld), false, nil, true},
 		"released":                                   {primary("", 3, apiv1.OwnershipReleased), false, attachment, true},
 		"without a primary":                          {nil, false, attachment, true},
 		"proved under this epoch":                    {primary("b", 3, apiv1.OwnershipReleasing), false, proved(3), true},

@@ -55,4 +55,11 @@ func TestAPodOnAFullNodeIsRejectedOnceTheSchedulerKnowsIt(t *testing.T) {
 			}
 		})
 	}
+	in := publishing.Input{Pods: []*corev1.Pod{user("a", 0, waiting)}}
+	if got := in.Rejected("a", slots(15)); len(got) > 0 {
+		t.Errorf("the volume has no AzVolume yet: got %d pods rejected, want none", len(got))
+	}
+	if publishing.MayReject(user("a", 0, waiting, ending), "a") {
+		t.Error("the pod is being deleted when it is read again: got that it may be rejected, want not")
+	}
 }

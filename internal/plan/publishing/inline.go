@@ -21,7 +21,7 @@ func ClaimElsewhere(namespace string, pvs []*corev1.PersistentVolume, v *apiv1.A
 			claims = append(claims, claim.Namespace+"/"+claim.Name)
 		}
 	}
-	if len(pvs) == 0 && v != nil && v.Spec.PersistentVolumeClaim != "" {
+	if len(pvs) == 0 && v != nil {
 		claims = append(claims, v.Spec.PersistentVolumeClaim)
 	}
 	elsewhere := ""

@@ -20,6 +20,7 @@ func TestADiskOfAClaimIsForTheNamespaceOfTheClaim(t *testing.T) {
 	released := of("shop")
 	released.Status.Phase = corev1.VolumeReleased
 	volume := objects.NewVolume(func(v *apiv1.AzVolume) { v.Spec.PersistentVolumeClaim = "shop/data" })
+	former := objects.NewVolume(func(v *apiv1.AzVolume) { v.Spec.PersistentVolumeClaim = "apps/data" })
 	for name, test := range map[string]struct {
 		pvs    []*corev1.PersistentVolume
 		volume *apiv1.AzVolume
@@ -33,6 +34,7 @@ func TestADiskOfAClaimIsForTheNamespaceOfTheClaim(t *testing.T) {
 		"claims of two namespaces share it":        {[]*corev1.PersistentVolume{of("shop"), of("apps")}, nil, ""},
 		"the AzVolume alone names a claim":         {nil, volume, "shop/data"},
 		"the PersistentVolume has a newer claim":   {[]*corev1.PersistentVolume{of("apps")}, volume, ""},
+		"the PersistentVolume has moved away":      {[]*corev1.PersistentVolume{of("shop")}, former, "shop/data"},
 		"the AzVolume names no claim":              {nil, objects.NewVolume(), ""},
 	} {
 		t.Run(name, func(t *testing.T) {

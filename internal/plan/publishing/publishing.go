@@ -72,7 +72,7 @@ func Next(in Input) Step {
 		}
 	}
 	switch {
-	case len(wanted) == 0 || in.Volume != nil && in.Volume.Leaving():
+	case in.Volume != nil && in.Volume.Leaving():
 		return step
 	case in.Volume == nil:
 		// The first publish adopts it; whether others can follow is known then.
@@ -170,7 +170,8 @@ func (in Input) anotherVM(node string) bool {
 	return a != nil && report != nil && in.Identity(node).Another(a)
 }
 
-// published reports whether a publish to the node has succeeded and no unpublish has begun.
+// published reports whether a publish to the node has succeeded and no unpublish has begun. The node
+// is the primary of the volume, or the volume is multi-node.
 func (in Input) published(node string) bool {
 	a := in.attachment(node)
 	if a == nil || !ownership.AttachAccepted(a) || ownership.HasProof(a) {
@@ -178,7 +179,7 @@ func (in Input) published(node string) bool {
 	}
 	primary := in.Volume.Status.Primary
 	return in.Volume.Spec.Access == apiv1.AccessMultiNode ||
-		primary != nil && primary.State == apiv1.OwnershipHeld && primary.NodeName == node && primary.Epoch == a.Spec.Epoch
+		primary.State == apiv1.OwnershipHeld && primary.Epoch == a.Spec.Epoch
 }
 
 func (in Input) attachment(node string) *apiv1.AzVolumeAttachment {

@@ -38,6 +38,7 @@ func TestAttachDetach(t *testing.T) {
 	const held, releasing, released = apiv1.OwnershipHeld, apiv1.OwnershipReleasing, apiv1.OwnershipReleased
 	lost := func(v *apiv1.AzVolume) { v.Status.Primary.Cause = apiv1.CauseNodeLost }
 	multi := func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode }
+	forOne := func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 1 }
 	kept := func(v *apiv1.AzVolume) { v.DeletionTimestamp = objects.Ago(0) }
 	going := func(v *apiv1.AzVolume) { v.DeletionTimestamp, v.Spec.DeleteDisk = objects.Ago(0), true }
 	attached := func(node string, role apiv1.Role, epoch int64) *apiv1.AzVolumeAttachment {
@@ -84,6 +85,13 @@ func TestAttachDetach(t *testing.T) {
 		"a publish that was interrupted after it acquired ownership is repeated": {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", replica, 0)},
 			pods: pods{user("a", 0)}, want: publishing.Step{Publish: []string{"a"}}},
+		"a publish that was interrupted before the primary had its epoch is repeated": {
+			volume: objects.NewVolume(objects.Owned("a", 2, held)), attachments: all{attached("a", primary, 1)},
+			pods: pods{user("a", 0)}, want: publishing.Step{Publish: []string{"a"}}},
+		"a volume is published to a pod that comes to its node during the release": {
+			volume: objects.NewVolume(objects.Owned("a", 1, releasing)), attachments: all{attached("a", primary, 1)},
+			pods: pods{user("a", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")},
+			want: publishing.Step{Publish: []string{"a"}}},
 		"a publish that Azure refused is made again": {volume: objects.NewVolume(objects.Owned("a", 1, held)),
 			attachments: all{objects.NewAttachment("a", primary, 1, apiv1.AttachmentFailed)}, pods: pods{user("a", 0)},
 			want: publishing.Step{Publish: []string{"a"}}},
@@ -106,6 +114,8 @@ func TestAttachDetach(t *testing.T) {
 		"a volume that no pod wants any more is unpublished": {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1)},
 			reports: []*apiv1.AzDriverNode{objects.Report("a")}, want: publishing.Step{Unpublish: []string{"a"}}},
+		"a volume whose attachment is lost is unpublished": {volume: objects.NewVolume(objects.Owned("a", 1, held)),
+			reports: []*apiv1.AzDriverNode{objects.Report("a")}, want: publishing.Step{Unpublish: []string{"a"}}},
 		"a node that waits for a disk that Azure refuses to attach is not waited for, once its pods are gone": {
 			volume:      objects.NewVolume(objects.Owned("a", 1, held)),
 			attachments: all{objects.NewAttachment("a", primary, 1, apiv1.AttachmentFailed)},
@@ -127,6 +137,9 @@ func TestAttachDetach(t *testing.T) {
 			want: publishing.Step{Unpublish: []string{"a"}, Publish: []string{"a"}}},
 		"a node of several that is another VM now gets the volume when it is off the old one": {volume: objects.NewVolume(multi),
 			attachments: all{ofVM("/vm/old", attached("a", primary, 1))}, pods: pods{user("a", 0)},
+			reports: []*apiv1.AzDriverNode{objects.Report("a")}, want: publishing.Step{Unpublish: []string{"a"}}},
+		"a node of several that is another VM now waits although the old VM has released the volume": {volume: objects.NewVolume(multi),
+			attachments: all{ofVM("/vm/old", proven(attached("a", primary, 1)))}, pods: pods{user("a", 0)},
 			reports: []*apiv1.AzDriverNode{objects.Report("a")}, want: publishing.Step{Unpublish: []string{"a"}}},
 		"of a node that is gone only Azure can give a proof, upon an unpublish": {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1)},
@@ -182,6 +195,10 @@ func TestAttachDetach(t *testing.T) {
 		"nothing waits for the detach of a shared disk": {volume: objects.NewVolume(objects.Owned("", 1, released)),
 			attachments: all{objects.Deleted(proven(attached("a", primary, 1)))}, pods: pods{user("b", 0)},
 			reports: []*apiv1.AzDriverNode{objects.Report("a")}, want: publishing.Step{Publish: []string{"b"}}},
+		"the detach of a disk for one VM is waited for": {volume: objects.NewVolume(objects.Owned("", 1, released), forOne),
+			attachments: all{objects.Deleted(proven(attached("a", primary, 1)))}, pods: pods{user("b", 0)},
+			reports: []*apiv1.AzDriverNode{objects.Report("a")},
+			want:    publishing.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
 		"a shared volume is published to all nodes that want it, and unpublished from those that do not": {
 			volume: objects.NewVolume(multi), attachments: all{attached("a", primary, 1), attached("c", primary, 1)},
 			pods:    pods{user("a", time.Minute), user("b", 0)},
@@ -195,6 +212,13 @@ func TestAttachDetach(t *testing.T) {
 			attachments: all{objects.Deleted(fenced(objects.NewAttachment("a", primary, 1, apiv1.AttachmentDetaching)))},
 			pods:        pods{user("a", time.Minute), user("b", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")},
 			want: publishing.Step{Publish: []string{"b"}}},
+		"the report of a node that is being fenced unpublishes no shared volume": {volume: objects.NewVolume(multi),
+			attachments: all{objects.Deleted(fenced(objects.NewAttachment("a", primary, 1, apiv1.AttachmentDetaching)))},
+			reports:     []*apiv1.AzDriverNode{objects.Report("a")}},
+		"a node that was fenced keeps a shared volume until Kubernetes knows, also with one share": {
+			volume:      objects.NewVolume(multi, forOne),
+			attachments: all{objects.Deleted(fenced(proven(objects.NewAttachment("a", primary, 1, apiv1.AttachmentDetaching))))},
+			pods:        pods{user("a", time.Minute)}, reports: []*apiv1.AzDriverNode{objects.Report("a")}},
 		"nor before Kubernetes knows": {volume: objects.NewVolume(multi),
 			attachments: all{objects.Deleted(fenced(proven(objects.NewAttachment("a", primary, 1, apiv1.AttachmentDetaching))))},
 			pods:        pods{user("a", time.Minute)}, reports: []*apiv1.AzDriverNode{objects.Report("a")}},

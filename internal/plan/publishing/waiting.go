@@ -192,7 +192,7 @@ func Recorded(status *apiv1.AzVolumeStatus, w Wait, sameKey bool) (changed bool)
 	if w.Key == "" {
 		return Obtained(status)
 	}
-	if c != nil && c.Status == metav1.ConditionFalse && c.Reason == w.Cause && sameKey {
+	if c != nil && c.Reason == w.Cause && sameKey {
 		return false
 	}
 	return meta.SetStatusCondition(&status.Conditions, metav1.Condition{

@@ -69,6 +69,9 @@ func TestWaiting(t *testing.T) {
 		"a released volume":                   {volume: objects.NewVolume(objects.Owned("", 4, apiv1.OwnershipReleased))},
 		"a volume that the node itself holds": {volume: objects.NewVolume(held), attachment: attached(), node: "a"},
 		"a volume of several nodes":           {volume: objects.NewVolume(multi), attachment: attached()},
+		"a volume of several nodes, whatever ownership it has": {volume: objects.NewVolume(multi, held),
+			attachment: attached(), others: []*corev1.Pod{user("a", 0)}},
+		"a volume that was never owned": {volume: objects.NewVolume()},
 		"a volume that is being deleted with its disk": {
 			volume: objects.NewVolume(released,
 				func(v *apiv1.AzVolume) { v.DeletionTimestamp, v.Spec.DeleteDisk = objects.Ago(0), true }),
@@ -82,6 +85,13 @@ func TestWaiting(t *testing.T) {
 			cause: apiv1.ReasonStillMounted},
 		"a volume that another node is to release": {volume: objects.NewVolume(releasing), attachment: attached(),
 			want: []string{"held by node a (epoch 4)", "not reported yet"}, cause: apiv1.ReasonStillMounted},
+		"a volume that is to be released by a node without an attachment": {volume: objects.NewVolume(releasing),
+			want: []string{"not reported yet"}, cause: apiv1.ReasonStillMounted},
+		"a volume whose detach began before its release": {volume: objects.NewVolume(held), attachment: attached(refused),
+			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}, want: []string{"must unstage it first"},
+			cause: apiv1.ReasonStillMounted},
+		"an unshared disk that stays at the last node": {volume: objects.NewVolume(released, single),
+			attachment: attached(proven)},
 		"an unshared disk that is being detached": {volume: objects.NewVolume(released, single), attachment: attached(unstaged),
 			want: []string{"released by node a", "being detached"}, cause: apiv1.ReasonDetaching},
 		"an unshared disk that Azure does not detach": {volume: objects.NewVolume(released, single),
@@ -115,6 +125,9 @@ func TestWaiting(t *testing.T) {
 		"a holder that is not Ready": {volume: objects.NewVolume(held), attachment: attached(), notReady: []string{"a"},
 			others: []*corev1.Pod{user("a", 0, ending)}, reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")},
 			want: []string{"that node is not Ready"}, failing: true, cause: apiv1.ReasonKubeletDown},
+		"a holder that is not Ready and has no report": {volume: objects.NewVolume(held), attachment: attached(),
+			notReady: []string{"a"}, others: []*corev1.Pod{user("a", 0, ending)},
+			want: []string{"that node is not Ready"}, failing: true, cause: apiv1.ReasonKubeletDown},
 		"a holder whose fencing the guard holds back": {volume: objects.NewVolume(held), attachment: attached(),
 			notReady: []string{"a"}, others: []*corev1.Pod{user("a", 0, ending)}, reports: []*apiv1.AzDriverNode{heldBack},
 			want: []string{"FencingHeldBack: 2 of 4 nodes seem lost"}, failing: true, cause: apiv1.ReasonFencingHeldBack},
@@ -143,6 +156,20 @@ func TestWaiting(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestAVolumeWithoutAPrimaryHasNoHolder(t *testing.T) {
+	t.Parallel()
+	multi := func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode }
+	for name, v := range map[string]*apiv1.AzVolume{
+		"never owned":       objects.NewVolume(),
+		"released":          objects.NewVolume(objects.Owned("", 4, apiv1.OwnershipReleased)),
+		"for several nodes": objects.NewVolume(multi, objects.Owned("a", 4, apiv1.OwnershipHeld)),
+	} {
+		if got := publishing.Holder(v, nil); got != (publishing.Wait{}) {
+			t.Errorf("%s: got %+v, want no wait", name, got)
+		}
 	}
 }
 

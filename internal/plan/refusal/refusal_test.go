@@ -24,6 +24,7 @@ func TestTheReasonOfARefusalIsFoundInTheTextOfAnEvent(t *testing.T) {
 		"in the kubelet's words": {`MountVolume.MountDevice failed for volume "pvc-1" : rpc error: code = FailedPrecondition desc = ` +
 			err.Error(), apiv1.ReasonFilesystemMismatch, "refusing to mount device /dev/sdc"},
 		"another error":                       {"rpc error: code = Internal desc = mount failed: exit status 32", "", ""},
+		"the word at the end":                 {"it is a FilesystemMismatch", "", ""},
 		"the word alone":                      {"a FilesystemMismatch was found", "", ""},
 		"a reason that is none of the driver": {"rpc error: SomethingElse: text", "", ""},
 	} {

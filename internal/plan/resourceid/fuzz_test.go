@@ -24,7 +24,12 @@ func FuzzIsVM(f *testing.F) {
 		"/subscriptions/s/resourceGroups/\xff/providers/Microsoft.Compute/virtualMachines/a",
 		"/subscriptions/é/resourceGroups/g/providers/MicrosoftXCompute/virtualMachines/a",
 		"/ſubscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/a", "x" + vms + "virtualMachines/a", "",
-		"////////", "//////////",
+		"////////", "//////////", vms + "virtualMachines/a%",
+		"/subscription/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/a",
+		"/subscriptions/%/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/a",
+		"/subscriptions/s/groups/g/providers/Microsoft.Compute/virtualMachines/a",
+		"/subscriptions/s/resourceGroups/g/provider/Microsoft.Compute/virtualMachines/a",
+		"/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/virtualMachines/a",
 	} {
 		f.Add(seed)
 	}
@@ -33,4 +38,26 @@ func FuzzIsVM(f *testing.F) {
 			t.Errorf("IsVM(%q) = %t", id, !want)
 		}
 	})
+}
+
+func TestAreNames(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		subscription, group, disk string
+		want                      bool
+	}{
+		"all are allowed":            {"s-1", "g.(1)", "a.b-c_9", true},
+		"no subscription":            {"", "g", "a", false},
+		"a subscription with a dot":  {"s.1", "g", "a", false},
+		"no resource group":          {"s", "", "a", false},
+		"a resource group of dots":   {"s", "..", "a", false},
+		"an escaped character in it": {"s", "g%2e", "a", false},
+		"no disk":                    {"s", "g", "", false},
+		"a disk of dots":             {"s", "g", "..", false},
+		"a slash in the disk's name": {"s", "g", "a/b", false},
+	} {
+		if got := resourceid.AreNames(test.subscription, test.group, test.disk); got != test.want {
+			t.Errorf("%s: got %t, want %t", name, got, test.want)
+		}
+	}
 }
