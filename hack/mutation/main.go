@@ -102,12 +102,13 @@ func measure(ctx context.Context, o options, progress io.Writer) (*report, error
 		if end < 0 {
 			end = len(sample)
 		}
+		cleanUp := l.failuresOf(pkg)
 		b, err := l.prepare(ctx, pkg, mutants)
-		if err != nil {
-			return nil, err
+		if err == nil {
+			err = r.try(ctx, o.workers, b, sample[:end], progress)
+			err = errors.Join(err, os.RemoveAll(b.dir))
 		}
-		err = r.try(ctx, o.workers, b, sample[:end], progress)
-		if err := errors.Join(err, os.RemoveAll(b.dir)); err != nil {
+		if err := errors.Join(err, cleanUp()); err != nil {
 			return nil, err
 		}
 		sample = sample[end:]

@@ -83,6 +83,20 @@ func (l *lab) prepare(ctx context.Context, pkg string, mutants []mutant) (*bench
 	return b, err
 }
 
+// failuresOf returns what removes the folder in which rapid keeps the failures that it finds in a
+// package, if there was none before.
+func (l *lab) failuresOf(pkg string) (cleanUp func() error) {
+	data := filepath.Join(l.dirs[pkg], "testdata")
+	folder := data
+	if _, err := os.Stat(data); err == nil {
+		folder = filepath.Join(data, "rapid")
+	}
+	if _, err := os.Stat(folder); err == nil {
+		return func() error { return nil }
+	}
+	return func() error { return os.RemoveAll(folder) }
+}
+
 // try runs the tests that may notice a mutant.
 func (b *bench) try(ctx context.Context, m mutant) (result, error) {
 	ended, err := b.test(ctx, b.pkg, m.Number, ownTime)
