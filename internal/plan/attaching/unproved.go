@@ -30,13 +30,16 @@ func unprovedNow(in Input) bool {
 // proves nothing: it shows the disk from the acceptance of the attach on, also if the operation
 // fails. The proof is the success of the operation, or a node that has found the device: it reports
 // the volume as Staged under the epoch of the attachment. An entry of an earlier epoch is about an
-// attach before.
+// attach before, and so may every entry of a multi-node volume be, whose attachments have one epoch.
 func attachProved(in Input) bool {
 	truth := in.Job.Truth
 	return truth.Attached && !truth.Detaching && (in.Job.Err == nil || foundBy(in))
 }
 
 func foundBy(in Input) bool {
+	if in.Volume != nil && in.Volume.Spec.Access == apiv1.AccessMultiNode {
+		return false
+	}
 	return reported(in, func(entry apiv1.StagedVolume) bool {
 		return entry.Phase == apiv1.PhaseStaged && entry.Epoch == in.Attachment.Spec.Epoch
 	})

@@ -9,6 +9,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -78,6 +79,18 @@ func TestTheListOfAVMDoesNotProveAnAttachThatFailed(t *testing.T) {
 				t.Errorf("got %s at LUN %v, want %s and a LUN: %t", got.State, got.LUN, test.state, test.lun)
 			}
 		})
+	}
+}
+
+// All attachments of a multi-node volume have one epoch, so an entry may be about an attach before.
+func TestAnEntryOfAMultiNodeVolumeDoesNotProveAnAttachThatFailed(t *testing.T) {
+	t.Parallel()
+	in := attachingInput(objects.NewAttachment("a", apiv1.RolePrimary, ownership.MultiNodeEpoch, apiv1.AttachmentAttaching))
+	in.Volume.Spec.Access = apiv1.AccessMultiNode
+	in.Job = endedJob(operation.WorkAttach, operation.Truth{VMID: "/vm/a", Attached: true, LUN: 3}, errAttach)
+	in.Report = stagedUnder(ownership.MultiNodeEpoch)
+	if got := attaching.Next(in).Status.State; got != apiv1.AttachmentFailed {
+		t.Errorf("got %s, want %s", got, apiv1.AttachmentFailed)
 	}
 }
 
