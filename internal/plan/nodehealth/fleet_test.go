@@ -173,6 +173,9 @@ func (w *fleet) request(name string) bool {
 // ask is Azure.
 func (w *fleet) ask(look nodehealth.Look) nodehealth.PowerRead {
 	m := w.machines[look.Node]
+	if look.VMID != m.driver.Spec.VMID {
+		w.Errorf("got a question about the VM %q of %s, want %q", look.VMID, look.Node, m.driver.Spec.VMID)
+	}
 	look.Question.Primary = m.primary
 	if !look.Question.Due() {
 		return nodehealth.PowerRead{Look: look}

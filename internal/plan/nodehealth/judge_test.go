@@ -51,6 +51,9 @@ func TestJudgeNode(t *testing.T) {
 				s.Confirmed, s.LeaseDuration, s.LeaseAge = true, 40*time.Second, 41*time.Second
 			}),
 			nodehealth.Lost, "lease for 40s"},
+		"the age of a lease without a duration is none": {
+			with(func(s *nodehealth.Signs) { s.Confirmed, s.LeaseAge = true, time.Hour }), nodehealth.Suspect,
+			"nothing is known of the kubelet's lease"},
 		"a lease that holds is none": {
 			with(func(s *nodehealth.Signs) {
 				s.Confirmed, s.LeaseDuration, s.LeaseAge = true, 40*time.Second, 40*time.Second

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
 // A node whose connection ends first is not fenced before the others' connections would have ended.
@@ -16,6 +17,24 @@ func TestConnectionsThatEndLaterAreWaitedFor(t *testing.T) {
 	}
 	w.cut(nodes...)
 	w.never(20*time.Second, fenced)
+}
+
+// What Azure says of a VM does not wait for the other nodes.
+func TestANodeThatIsDownDoesNotWaitForOtherConnections(t *testing.T) {
+	w := newFleet(t, func(c *nodehealth.Config) { c.Patience = 250 * time.Millisecond })
+	nodes := w.addProbed(5)
+	for _, n := range nodes[2:] {
+		w.machines[n].ends = nodehealth.ConnectionTimeout
+	}
+	w.switchOff(provisioner.PowerDeallocated, nodes[1])
+	w.cut(nodes...)
+	w.pass(5*time.Second, w.is(nodes[1], nodehealth.Down))
+	w.pass(10*time.Second, func() bool {
+		if v := w.health(nodes[1]); !v.Fence() {
+			t.Fatalf("got %+v, want that its fence may begin", v)
+		}
+		return false
+	})
 }
 
 // Nodes without a connection are probed first, however long their probes take.
