@@ -332,20 +332,21 @@ func TestProbesThatWereNeverAnsweredAreNoSign(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newFleet(t, func(c *nodehealth.Config) { c.Probes = test.probes })
-			n := w.add(5, fast)[0]
-			w.machines[n].answers = false
-			if test.published {
-				w.change(n, func(d *apiv1.AzDriverNode) {
-					d.Status.Conditions = []metav1.Condition{{Type: apiv1.NodeConditionProbeable, Status: metav1.ConditionTrue}}
-				})
-				w.machines[n].renewed = w.now
-				w.report(n)
+			nodes := w.add(5, fast)
+			w.machines[nodes[0]].answers = false
+			for _, n := range nodes {
+				if test.published {
+					w.change(n, func(d *apiv1.AzDriverNode) {
+						d.Status.Conditions = []metav1.Condition{{Type: apiv1.NodeConditionProbeable, Status: metav1.ConditionTrue}}
+					})
+					w.machines[n].renewed = w.now
+					w.report(n)
+				}
 			}
 			w.sleep(40 * time.Second)
-			w.machines[n].beats = false
-			w.pass(2*time.Minute, w.is(n, nodehealth.Lost))
-			if got := w.state(n) == nodehealth.Lost; got != test.lost {
-				t.Errorf("got %+v, want it lost: %t", w.health(n), test.lost)
+			w.machines[nodes[0]].beats = false
+			if _, got := w.pass(2*time.Minute, w.fence(nodes[0])); got != test.lost {
+				t.Errorf("got %+v, want that its fence may begin: %t", w.health(nodes[0]), test.lost)
 			}
 		})
 	}
@@ -423,7 +424,7 @@ func TestWhereProbesNeverWorkedTheLeaseDecides(t *testing.T) {
 		w.never(10*time.Second, fenced)
 		w.machines[n].renewed = w.now
 	}
-	if took, lost := w.pass(2*time.Minute, w.is(n, nodehealth.Lost)); !lost || took < 40*time.Second || took > 60*time.Second {
+	if took, lost := w.pass(2*time.Minute, w.fence(n)); !lost || took < 40*time.Second || took > 60*time.Second {
 		t.Errorf("after %s: %+v", took, w.health(n))
 	}
 }
@@ -446,21 +447,26 @@ func TestAHeartbeatEndsWhatTheLeaseSaid(t *testing.T) {
 func TestProbesThatHeartbeatsContradictDoNotCount(t *testing.T) {
 	w := newFleet(t)
 	n := w.add(5, fast)[0]
-	probeable := func() string {
+	never := w.names[1]
+	w.machines[never].answers = false
+	probeable := func(n string) string {
 		if c := meta.FindStatusCondition(w.detector.Conditions(n, w.now), apiv1.NodeConditionProbeable); c != nil {
 			return string(c.Status) + " " + c.Reason
 		}
 		return ""
 	}
-	if got := probeable(); got != "" {
+	if got := probeable(n); got != "" {
 		t.Errorf("before a probe: got the condition %s, want none", got)
 	}
 	w.sleep(40 * time.Second)
 	w.publish()                   // that probes reach the node
 	w.machines[n].answers = false // a firewall
 	w.sleep(3 * time.Minute)
-	if got := probeable(); got != "False "+apiv1.ReasonProbesContradicted {
+	if got := probeable(n); got != "False "+apiv1.ReasonProbesContradicted {
 		t.Errorf("after heartbeats without answers: got the condition %s, want False %s", got, apiv1.ReasonProbesContradicted)
+	}
+	if got := probeable(never); got != "" {
+		t.Errorf("a node that never answered: got the condition %s, want none", got)
 	}
 	w.machines[n].beats = false
 	w.never(time.Minute, fenced)

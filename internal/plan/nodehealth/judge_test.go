@@ -97,6 +97,24 @@ func TestJudgeNode(t *testing.T) {
 	}
 }
 
+func TestOnlyALostNodeIsGuarded(t *testing.T) {
+	for name, c := range map[string]struct {
+		judgement nodehealth.Judgement
+		want      bool
+	}{
+		"one of so many lost nodes that it is held back": {
+			nodehealth.Judgement{State: nodehealth.Lost, MassLoss: true, HeldBack: "2 of 4"}, true},
+		"lost, and failover is switched off": {nodehealth.Judgement{State: nodehealth.Lost, HeldBack: "off"}, false},
+		"lost, and its fence may begin":      {nodehealth.Judgement{State: nodehealth.Lost, MassLoss: true}, false},
+		"one of many Suspect nodes": {
+			nodehealth.Judgement{State: nodehealth.Suspect, MassLoss: true, HeldBack: "2 of 4"}, false},
+	} {
+		if got := c.judgement.Guarded(); got != c.want {
+			t.Errorf("%s: got guarded %t, want %t", name, got, c.want)
+		}
+	}
+}
+
 func TestOnlyAVMThatIsDeallocatedOrGoneIsOff(t *testing.T) {
 	for name, c := range map[string]struct {
 		signs nodehealth.Signs

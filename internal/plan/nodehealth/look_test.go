@@ -1,6 +1,7 @@
 package nodehealth_test
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"testing"
@@ -97,12 +98,77 @@ func TestAnAnswerAboutAnEarlierNodeOfTheNameIsIgnored(t *testing.T) {
 		t.Fatalf("got the looks %+v, want a question about %s", w.held, n)
 	}
 	w.see(nodehealth.Removed(n))
-	w.see(nodehealth.StakeRead{Look: nodehealth.Look{Kind: nodehealth.LookStake, Node: n}, Read: true})
 	w.machines[n].connected = false
 	w.report(n)
 	w.restore(n)
 	w.see(nodehealth.PowerRead{Look: w.held[0], Gone: true})
 	w.never(10*time.Second, notHealthy)
+}
+
+// Only the end of a connection on which the node did not answer is a failed probe.
+func TestTheEndOfAConnectionCountsOnce(t *testing.T) {
+	for name, test := range map[string]struct {
+		ends []nodehealth.ConnectionEnded
+		want int
+	}{
+		"the node ended it":                   {[]nodehealth.ConnectionEnded{{}}, 0},
+		"the node did not answer":             {[]nodehealth.ConnectionEnded{{Unanswered: true}}, 1},
+		"the node ended it, and again":        {[]nodehealth.ConnectionEnded{{}, {Unanswered: true}}, 0},
+		"the connection of another node name": {[]nodehealth.ConnectionEnded{{Node: "unknown", Unanswered: true}}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newFleet(t)
+			n := w.addProbed(3)[0]
+			w.hold = func(look nodehealth.Look) bool { return look.Kind == nodehealth.LookProbe }
+			for _, end := range test.ends {
+				end.Node = cmp.Or(end.Node, n)
+				w.see(end)
+			}
+			if w.tick(); w.requests[n] != test.want {
+				t.Errorf("got %d requests for a heartbeat, want %d", w.requests[n], test.want)
+			}
+		})
+	}
+}
+
+func TestAnAnswerAboutANodeThatIsGoneIsIgnored(t *testing.T) {
+	w := newFleet(t)
+	n := w.addProbed(3)[0]
+	look := w.late(n, nodehealth.LookProbe, 250*time.Millisecond)
+	w.see(nodehealth.Removed(n))
+	for _, seen := range []nodehealth.Observation{
+		nodehealth.Probed{Look: look},
+		nodehealth.HeartbeatRequested{Look: look, Written: true},
+		nodehealth.PowerRead{Look: look, Gone: true},
+		nodehealth.LeaseRead{Look: look, Missing: true},
+		nodehealth.StakeRead{Look: look, Read: true},
+		nodehealth.SilenceRead{Look: look, Report: w.machines[n].driver},
+		nodehealth.HeartbeatWanted(n),
+	} {
+		if w.see(seen); len(w.detector.Doubted()) > 0 {
+			t.Errorf("after %T: got the nodes %v in doubt, want none", seen, w.detector.Doubted())
+		}
+		if _, known := w.detector.Health(n, w.now); known {
+			t.Errorf("after %T: got a judgement of the node, want none", seen)
+		}
+	}
+}
+
+func TestAProbeThatCannotBeMadeSaysNothing(t *testing.T) {
+	w := newFleet(t)
+	n := w.addProbed(3)[0]
+	w.hold = func(look nodehealth.Look) bool { return look.Kind == nodehealth.LookProbe && look.Node == n }
+	w.see(nodehealth.ConnectionEnded{Node: n})
+	for range 20 {
+		w.sleep(time.Second)
+		for _, look := range w.held {
+			w.see(nodehealth.Probed{Look: look, Unknown: true})
+		}
+		w.held = nil
+	}
+	if w.state(n) != nodehealth.Healthy || w.requests[n] > 0 {
+		t.Errorf("got %+v after %d requests, want it Healthy without one", w.health(n), w.requests[n])
+	}
 }
 
 func TestLooksAtOnceAreBounded(t *testing.T) {
@@ -157,6 +223,7 @@ func TestHowOftenANodeIsLookedAt(t *testing.T) {
 	mute := func(w *fleet, n string) { w.machines[n].beats = false }
 	noConnection := func(w *fleet, n string) { w.machines[n].refuses = true }
 	cut := func(w *fleet, n string) { w.cut(n) }
+	cutOther := func(w *fleet, _ string) { w.cut(w.names[1]) }
 	away := func(w *fleet, _ string) { w.outage = true }
 	wait := func(w *fleet, _ string) { w.sleep(2 * time.Minute) }
 	noVM := func(w *fleet, n string) { w.change(n, func(d *apiv1.AzDriverNode) { d.Spec.VMID = "" }) }
@@ -175,6 +242,7 @@ func TestHowOftenANodeIsLookedAt(t *testing.T) {
 	}{
 		"a probe of a node that is connected":               {probe, nil, nil, 0, 0},
 		"a probe of a node that never answered":             {probe, changes{unprobed}, nil, 0, 2},
+		"a probe of such a node, when another one is lost":  {probe, changes{unprobed}, changes{cutOther}, 0, 2},
 		"a probe of a node that has no heartbeat":           {probe, changes{noConnection}, changes{mute}, long, 12},
 		"a probe of a node that is lost for long":           {probe, nil, changes{cut}, long, 2},
 		"a probe of a node that dies after that":            {probe, changes{noConnection}, changes{mute, wait, cut}, 0, 4},

@@ -60,6 +60,90 @@ func TestProbesThatAreUnderWayAreWaitedFor(t *testing.T) {
 	w.never(20*time.Second, fenced)
 }
 
+// A heartbeat says as much as an answered probe.
+func TestAHeartbeatEndsTheWaitForAProbe(t *testing.T) {
+	w := newFleet(t)
+	nodes := w.addProbed(4)
+	w.hold = func(look nodehealth.Look) bool { return look.Kind == nodehealth.LookProbe && look.Node != nodes[0] }
+	for _, n := range nodes[1:] {
+		w.machines[n].connected = false
+		w.see(nodehealth.ConnectionEnded{Node: n})
+	}
+	w.cut(nodes[0])
+	w.never(4*time.Second, fenced)
+	for _, n := range nodes[1:] {
+		w.beat(n)
+	}
+	if took, ended := w.pass(4*time.Second, w.fence(nodes[0])); !ended {
+		t.Errorf("got %+v %s after the heartbeats of the others, want that its fence may begin", w.health(nodes[0]), took)
+	}
+}
+
+// Its last sign of life counts, and not its last heartbeat.
+func TestConnectionsAreWaitedForIfTheLostNodeWasMuteForLong(t *testing.T) {
+	w := newFleet(t)
+	nodes := w.add(4, fast)
+	w.machines[nodes[0]].beats = false
+	w.sleep(2 * time.Minute)
+	for _, n := range nodes[1:] {
+		w.machines[n].ends = nodehealth.ConnectionTimeout
+	}
+	w.cut(nodes...)
+	w.never(20*time.Second, fenced)
+}
+
+// The patience may be longer than the time since its last sign of life for which it is news.
+func TestProbesAreWaitedForIfTheLostNodeHadMuchPatience(t *testing.T) {
+	w := newFleet(t, func(c *nodehealth.Config) { c.Patience = 40 * time.Second })
+	nodes := w.addProbed(4)
+	for _, n := range nodes[1:] {
+		w.machines[n].refuses, w.machines[n].connected = true, false
+		w.see(nodehealth.ConnectionEnded{Node: n})
+	}
+	w.cut(nodes[0])
+	w.sleep(39 * time.Second)
+	w.hold = func(look nodehealth.Look) bool { return look.Kind == nodehealth.LookProbe && look.Node != nodes[0] }
+	w.cut(nodes...)
+	w.never(20*time.Second, fenced)
+}
+
+func TestNodesThatAreProbedRarelyAreProbedBeforeAFence(t *testing.T) {
+	w := newFleet(t)
+	nodes := w.add(4, fast)
+	for _, n := range nodes { // out of step with each other
+		w.machines[n].refuses, w.machines[n].beats = true, false
+		w.sleep(1250 * time.Millisecond)
+	}
+	w.sleep(3 * time.Minute)
+	w.cut(nodes...)
+	w.never(20*time.Second, fenced)
+}
+
+// Nodes that are late and cannot be probed may turn out to be lost.
+func TestNodesThatCannotBeProbedAreCountedWhenTheyAreLate(t *testing.T) {
+	w := newFleet(t, func(c *nodehealth.Config) { c.Probes = false })
+	for range 4 { // out of step with each other
+		w.machines[w.add(1, fast)[0]].renewed = w.now
+		w.sleep(1250 * time.Millisecond)
+	}
+	w.sleep(40 * time.Second)
+	w.cut(w.names...)
+	w.never(3*time.Minute, fenced)
+}
+
+// Nodes that answer probes do not turn out to be lost, however late their heartbeats are.
+func TestNodesThatAnswerProbesAreNotCounted(t *testing.T) {
+	w := newFleet(t)
+	nodes := w.add(4, fast)
+	w.sleep(40 * time.Second)
+	w.machines[nodes[1]].beats, w.machines[nodes[2]].beats = false, false
+	w.sleep(time.Minute)
+	w.cut(nodes[0])
+	if took, ended := w.pass(20*time.Second, w.fence(nodes[0])); !ended {
+		t.Errorf("got %+v after %s, want that its fence may begin", w.health(nodes[0]), took)
+	}
+}
+
 // A node that has answered without a heartbeat for long is probed rarely. An alarm has it probed, so
 // that the fence of another node does not wait for its turn.
 func TestAnAlarmHasEveryNodeProbed(t *testing.T) {

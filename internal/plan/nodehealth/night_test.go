@@ -137,6 +137,9 @@ func TestAProcessThatStartsDoesNotTakeTheLostForAlive(t *testing.T) {
 			t.Errorf("conditions of %s at the start: got %+v, want those that are published to stay", n, first)
 		}
 	}
+	if v := w.health(nodes[0]); v.State != nodehealth.Healthy {
+		t.Errorf("at the start a node that was published as Healthy is %+v, want it Healthy", v)
+	}
 	took, down := w.pass(time.Minute, func() bool {
 		return !slices.ContainsFunc(off, func(n string) bool { return w.state(n) != nodehealth.Down })
 	})
@@ -150,6 +153,19 @@ func TestAProcessThatStartsDoesNotTakeTheLostForAlive(t *testing.T) {
 		if got := w.detector.Conditions(n, w.now); len(got) == 0 || got[0].Message != w.health(n).Evidence {
 			t.Errorf("%s: got the conditions %+v, want those of its own judgement", n, got)
 		}
+	}
+}
+
+func TestAProcessThatStartsAsksAzureAboutTheLostAlsoWithoutProbes(t *testing.T) {
+	w := newFleet(t, func(c *nodehealth.Config) { c.Probes = false })
+	n := w.add(5, fast)[0]
+	w.sleep(40 * time.Second)
+	w.switchOff(provisioner.PowerDeallocated, n)
+	w.sleep(time.Minute)
+	w.publish()
+	w.restart()
+	if took, down := w.pass(10*time.Second, w.is(n, nodehealth.Down)); !down || took > time.Second {
+		t.Errorf("got %+v after %s, want it Down within a second", w.health(n), took)
 	}
 }
 

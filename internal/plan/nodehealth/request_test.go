@@ -117,6 +117,28 @@ func TestARequestThatAnotherProcessWroteCounts(t *testing.T) {
 	}
 }
 
+func TestARequestThatWasWrittenCountsBeforeTheEventAboutIt(t *testing.T) {
+	w := newFleet(t)
+	n := w.addProbed(3)[0]
+	w.hold = func(look nodehealth.Look) bool { return look.Kind == nodehealth.LookRequest }
+	w.cut(n)
+	w.tick()
+	for _, look := range w.held {
+		w.see(nodehealth.HeartbeatRequested{Look: look, Written: true})
+	}
+	if took, lost := w.pass(20*time.Second, w.is(n, nodehealth.Lost)); !lost || took > 3*time.Second || len(w.held) != 1 {
+		t.Errorf("got %+v after %s and the requests %+v, want it lost within 3 s after one", w.health(n), took, w.held)
+	}
+}
+
+func TestARequestThatComesWithAHeartbeatIsAnswered(t *testing.T) {
+	w := newFleet(t)
+	n := w.addProbed(3)[0]
+	w.change(n, func(d *apiv1.AzDriverNode) { d.Status.HeartbeatRequestedTime = &metav1.MicroTime{Time: w.now} })
+	w.beat(n)
+	w.never(10*time.Second, notHealthy)
+}
+
 func TestNoRequestIsLostOverAnOutageOfTheAPIServer(t *testing.T) {
 	w := newFleet(t)
 	nodes := w.addProbed(5)
