@@ -137,11 +137,12 @@ func TestAPartitionOfTheControllerIsHeldBack(t *testing.T) {
 // minute later, the guard counted both, and nothing moved.
 func TestTheGuardDoesNotCountANodeFromWhichEverythingWasTaken(t *testing.T) {
 	for name, test := range map[string]struct {
-		over, restart bool
-		fenced        bool
+		over, restart, unread bool
+		fenced                bool
 	}{
 		"its failover is over":                            {over: true, fenced: true},
 		"its failover is over, and another process leads": {over: true, restart: true, fenced: true},
+		"its failover is over, and cannot be read since":  {over: true, unread: true, fenced: true},
 		"its failover is not over":                        {},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -152,6 +153,8 @@ func TestTheGuardDoesNotCountANodeFromWhichEverythingWasTaken(t *testing.T) {
 			w.pass(20*time.Second, w.is(nodes[0], nodehealth.Lost))
 			w.machines[nodes[0]].failedOver = test.over
 			w.sleep(time.Minute)
+			w.unread = test.unread
+			w.sleep(5 * time.Second)
 			w.cut(nodes[1])
 			if test.restart {
 				w.publish()
@@ -337,7 +340,9 @@ func TestProbesThatWereNeverAnsweredAreNoSign(t *testing.T) {
 			for _, n := range nodes {
 				if test.published {
 					w.change(n, func(d *apiv1.AzDriverNode) {
-						d.Status.Conditions = []metav1.Condition{{Type: apiv1.NodeConditionProbeable, Status: metav1.ConditionTrue}}
+						d.Status.Conditions = []metav1.Condition{
+							{Type: apiv1.NodeConditionProbeable, Status: metav1.ConditionTrue},
+						}
 					})
 					w.machines[n].renewed = w.now
 					w.report(n)
@@ -426,6 +431,23 @@ func TestWhereProbesNeverWorkedTheLeaseDecides(t *testing.T) {
 	}
 	if took, lost := w.pass(2*time.Minute, w.fence(n)); !lost || took < 40*time.Second || took > 60*time.Second {
 		t.Errorf("after %s: %+v", took, w.health(n))
+	}
+}
+
+// A lease that is created again counts from then on, whatever it says.
+func TestALeaseThatIsGoneIsNoSign(t *testing.T) {
+	w := newFleet(t, func(c *nodehealth.Config) { c.Probes = false })
+	n := w.add(5, fast)[0]
+	w.sleep(40 * time.Second)
+	renewed := w.now
+	w.machines[n].renewed, w.machines[n].beats = renewed, false
+	w.sleep(20 * time.Second)
+	w.machines[n].renewed = time.Time{}
+	w.never(time.Minute, fenced)
+	w.machines[n].renewed = renewed
+	w.never(40*time.Second, fenced)
+	if took, lost := w.pass(40*time.Second, w.fence(n)); !lost {
+		t.Errorf("got %+v after another %s, want it lost", w.health(n), took)
 	}
 }
 

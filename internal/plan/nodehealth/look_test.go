@@ -154,6 +154,27 @@ func TestAnAnswerAboutANodeThatIsGoneIsIgnored(t *testing.T) {
 	}
 }
 
+// It is read again once a second.
+func TestAReportThatCannotBeReadConfirmsNothing(t *testing.T) {
+	w := newFleet(t)
+	n := w.addProbed(3)[0]
+	w.hold = func(look nodehealth.Look) bool { return look.Kind == nodehealth.LookSilence }
+	w.cut(n)
+	got := 0
+	for range 32 {
+		w.now = w.now.Add(250 * time.Millisecond)
+		w.tick()
+		for _, look := range w.held {
+			w.see(nodehealth.SilenceRead{Look: look})
+			got++
+		}
+		w.held = nil
+	}
+	if v := w.health(n); v.State != nodehealth.Suspect || got != 6 {
+		t.Errorf("got %+v after %d reads, want it Suspect after six, which begin two seconds after the cut", v, got)
+	}
+}
+
 func TestAProbeThatCannotBeMadeSaysNothing(t *testing.T) {
 	w := newFleet(t)
 	n := w.addProbed(3)[0]
