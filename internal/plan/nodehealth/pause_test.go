@@ -152,5 +152,8 @@ func TestASilenceIsExcusedUntilTheEndOfItsExcuse(t *testing.T) {
 		if got != (nodehealth.ExcusedSilence{Event: "e", From: noon, To: noon.Add(want)}) {
 			t.Errorf("ended after %s: got %+v, want %s of silence", after, got, want)
 		}
+		if got.Recent(got.To.Add(time.Hour)) || !got.Recent(got.To.Add(time.Hour-1)) {
+			t.Errorf("ended after %s: want it to count for the next hour", after)
+		}
 	}
 }
