@@ -795,6 +795,17 @@ func TestChangeWhoseAnswerWasLostIsTakenForMade(t *testing.T) {
 	}
 }
 
+// Azure cannot take a tier from a disk: a request for it was refused while a node used the disk.
+func TestATierThatNeitherSpecNorDiskHasIsForgotten(t *testing.T) {
+	t.Parallel()
+	v := objects.NewVolume(asked(func(*apiv1.AzVolumeSpec) {}), objects.Owned("a", 1, apiv1.OwnershipHeld),
+		func(v *apiv1.AzVolume) { v.Status.Applied.Tier = "P30" })
+	c := disk.ChangeOf(v, sharedDisk(1<<30, "/vm/a"), false)
+	if c.Settings != nil || c.Applied == nil || c.Applied.Tier != "" {
+		t.Errorf("got change %+v to %+v, want none, and a record without a tier", c.Settings, c.Applied)
+	}
+}
+
 func TestChangeThatWasSetBackBeforeItsAnswerIsUndoneOrKnown(t *testing.T) {
 	t.Parallel()
 	v, current := objects.NewVolume(), &provisioner.Disk{
