@@ -335,7 +335,7 @@ func TestProbesThatWereNeverAnsweredAreNoSign(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newFleet(t, func(c *nodehealth.Config) { c.Probes = test.probes })
-			nodes := w.add(5, fast)
+			nodes := append(w.add(1, fast), w.add(4, rare)...)
 			w.machines[nodes[0]].answers = false
 			for _, n := range nodes {
 				if test.published {

@@ -244,7 +244,6 @@ func TestHowOftenANodeIsLookedAt(t *testing.T) {
 	mute := func(w *fleet, n string) { w.machines[n].beats = false }
 	noConnection := func(w *fleet, n string) { w.machines[n].refuses = true }
 	cut := func(w *fleet, n string) { w.cut(n) }
-	cutOther := func(w *fleet, _ string) { w.cut(w.names[1]) }
 	away := func(w *fleet, _ string) { w.outage = true }
 	wait := func(w *fleet, _ string) { w.sleep(2 * time.Minute) }
 	noVM := func(w *fleet, n string) { w.change(n, func(d *apiv1.AzDriverNode) { d.Spec.VMID = "" }) }
@@ -263,7 +262,6 @@ func TestHowOftenANodeIsLookedAt(t *testing.T) {
 	}{
 		"a probe of a node that is connected":               {probe, nil, nil, 0, 0},
 		"a probe of a node that never answered":             {probe, changes{unprobed}, nil, 0, 2},
-		"a probe of such a node, when another one is lost":  {probe, changes{unprobed}, changes{cutOther}, 0, 2},
 		"a probe of a node that has no heartbeat":           {probe, changes{noConnection}, changes{mute}, long, 12},
 		"a probe of a node that is lost for long":           {probe, nil, changes{cut}, long, 2},
 		"a probe of a node that dies after that":            {probe, changes{noConnection}, changes{mute, wait, cut}, 0, 4},

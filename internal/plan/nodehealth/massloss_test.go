@@ -108,25 +108,43 @@ func TestProbesAreWaitedForIfTheLostNodeHadMuchPatience(t *testing.T) {
 }
 
 func TestNodesThatAreProbedRarelyAreProbedBeforeAFence(t *testing.T) {
-	w := newFleet(t)
-	nodes := w.add(4, fast)
-	for _, n := range nodes { // out of step with each other
-		w.machines[n].refuses, w.machines[n].beats = true, false
-		w.sleep(1250 * time.Millisecond)
+	for phase := range 10 {
+		w := newFleet(t)
+		nodes := w.add(4, fast)
+		for _, n := range nodes[:2] { // out of step with each other
+			w.machines[n].refuses, w.machines[n].connected, w.machines[n].beats = true, false, false
+			w.see(nodehealth.ConnectionEnded{Node: n})
+			w.sleep(2500 * time.Millisecond)
+		}
+		w.sleep(2*time.Minute + time.Duration(phase)*time.Second/2)
+		w.cut(nodes[:2]...)
+		w.never(20*time.Second, fenced)
 	}
-	w.sleep(3 * time.Minute)
-	w.cut(nodes...)
-	w.never(20*time.Second, fenced)
+}
+
+// Its answer would be the first one.
+func TestAnAlarmHasNoNodeProbedThatNeverAnswered(t *testing.T) {
+	w := newFleet(t)
+	quiet := w.add(1, rare)[0]
+	w.machines[quiet].answers = false
+	victim := w.addProbed(4)[0]
+	before := w.probes[quiet]
+	w.cut(victim)
+	if w.sleep(10 * time.Second); w.probes[quiet] != before || !w.health(victim).Fence() {
+		t.Errorf("got %d probes of the node after the loss of another one (%+v), want none", w.probes[quiet]-before,
+			w.health(victim))
+	}
 }
 
 // Nodes that are late and cannot be probed may turn out to be lost.
 func TestNodesThatCannotBeProbedAreCountedWhenTheyAreLate(t *testing.T) {
 	w := newFleet(t, func(c *nodehealth.Config) { c.Probes = false })
-	for range 4 { // out of step with each other
-		w.machines[w.add(1, fast)[0]].renewed = w.now
-		w.sleep(1250 * time.Millisecond)
+	for _, n := range w.add(4, fast) {
+		w.machines[n].renewed = w.now
 	}
 	w.sleep(40 * time.Second)
+	w.cut(w.names[0])
+	w.sleep(10 * time.Second)
 	w.cut(w.names...)
 	w.never(3*time.Minute, fenced)
 }
