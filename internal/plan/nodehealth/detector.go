@@ -221,7 +221,7 @@ func (d *Detector) signs(n *node, now time.Time) Signs {
 		WasSuspect:    n.doubted,
 		Contact:       d.contact.alive(now),
 		Confirmed:     n.confirmed,
-		ProbeWorks:    d.config.Probes && n.probe.works,
+		ProbeWorks:    n.probe.works,
 		ProbeFailures: n.probe.failures,
 		Power:         n.azure.power,
 		VMGone:        n.azure.gone,

@@ -179,7 +179,7 @@ func (d *Detector) due(kind LookKind, n *node, now time.Time) bool {
 	case LookReview:
 		return d.asks(n) && n.mayWait() && (age >= max(d.askEvery(n), askLost) || n.azure.at.Before(d.mass.closed))
 	case LookLease:
-		return (!d.config.Probes || !n.probe.works) && d.overdue(n) > 0 && age >= d.askEvery(n)
+		return !n.probe.works && d.overdue(n) > 0 && age >= d.askEvery(n)
 	case LookSilence:
 		return !n.confirmed && age >= retryEvery && d.lostIfConfirmed(n, now)
 	case LookStake:

@@ -130,7 +130,7 @@ func (d *Detector) unseen(n *node, now time.Time) bool {
 	if n.connected {
 		return now.Sub(alarm) < ConnectionTimeout
 	}
-	return d.config.Probes && n.probe.works && n.changed.Before(alarm) && (n.probe.at.Before(alarm) || n.probe.busy)
+	return n.probe.works && n.changed.Before(alarm) && (n.probe.at.Before(alarm) || n.probe.busy)
 }
 
 // uncounted reports whether the guard against mass loss does not count the node: the last word about

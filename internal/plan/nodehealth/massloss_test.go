@@ -4,6 +4,9 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -128,6 +131,7 @@ func TestAnAlarmHasNoNodeProbedThatNeverAnswered(t *testing.T) {
 	quiet := w.add(1, rare)[0]
 	w.machines[quiet].answers = false
 	victim := w.addProbed(4)[0]
+	w.sleep(5 * time.Second)
 	before := w.probes[quiet]
 	w.cut(victim)
 	if w.sleep(10 * time.Second); w.probes[quiet] != before || !w.health(victim).Fence() {
@@ -141,7 +145,11 @@ func TestNodesThatCannotBeProbedAreCountedWhenTheyAreLate(t *testing.T) {
 	w := newFleet(t, func(c *nodehealth.Config) { c.Probes = false })
 	for _, n := range w.add(4, fast) {
 		w.machines[n].renewed = w.now
+		w.change(n, func(d *apiv1.AzDriverNode) { // by a controller that probed
+			d.Status.Conditions = []metav1.Condition{{Type: apiv1.NodeConditionProbeable, Status: metav1.ConditionTrue}}
+		})
 	}
+	w.restart()
 	w.sleep(40 * time.Second)
 	w.cut(w.names[0])
 	w.sleep(10 * time.Second)

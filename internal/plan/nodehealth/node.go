@@ -57,7 +57,7 @@ type attempt struct {
 type probe struct {
 	attempt
 	// works says that the node has answered this process or an earlier one, and that heartbeats
-	// have not contradicted failures since.
+	// have not contradicted failures since. It is false in a process that does not probe.
 	works bool
 	// contradicted says that they did.
 	contradicted bool
