@@ -120,7 +120,7 @@ func (c *Change) learn(asked apiv1.DiskSettings, disk *provisioner.Disk) bool {
 	if disk.SKUName == asked.SKUName {
 		has.SKUName = asked.SKUName
 	}
-	if asked.Tier != "" && disk.Tier == asked.Tier {
+	if disk.Tier == asked.Tier {
 		has.Tier = asked.Tier
 	}
 	learnt := alone(has.DiskSettings, c.Before.DiskSettings)

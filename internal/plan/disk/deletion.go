@@ -97,10 +97,11 @@ func (s *Step) removeDisk(in Input) {
 		}
 	case in.Job.EndedAs(operation.WorkDeleteDisk):
 		s.failed(in, apiv1.VolumeDeletionFailed, apiv1.ReasonDeletionFailed, in.Job.Err)
-	case in.Job.Running() && in.Job.Work == operation.WorkDeleteDisk:
-		s.running(in, apiv1.VolumeDeleting)
 	case in.Job.Running():
-		// The creation or change in flight completes first.
+		// A creation or change in flight completes first.
+		if in.Job.Work == operation.WorkDeleteDisk {
+			s.running(in, apiv1.VolumeDeleting)
+		}
 	case neverBegun(in.Volume) && in.Job.Phase == operation.PhaseIdle:
 		s.RemoveFinalizer = true
 	case in.Volume.Status.State == apiv1.VolumeDeletionFailed && s.mustWait(in):
@@ -123,13 +124,13 @@ func keptBecause(in Input) string {
 			return why
 		}
 	}
-	switch primary := in.Volume.Status.Primary; {
+	switch {
 	case !ownership.HasPrimary(in.Volume, in.Attachments):
 		return ""
-	case in.Volume.Spec.Access == apiv1.AccessMultiNode || primary == nil:
+	case in.Volume.Spec.Access == apiv1.AccessMultiNode:
 		return "nodes use it"
 	default:
-		return fmt.Sprintf("node %s is primary", primary.NodeName)
+		return fmt.Sprintf("node %s is primary", in.Volume.Status.Primary.NodeName)
 	}
 }
 

@@ -88,10 +88,12 @@ func (s *Step) create(in Input) {
 	work := creation(in)
 	state := in.Volume.Status.State
 	switch {
-	case in.Job.EndedAs(work) && in.Job.Err == nil && in.Job.Truth.Disk != nil && in.Job.Truth.Filling:
-		s.filling(in, in.Job.Truth.Disk)
 	case in.Job.EndedAs(work) && in.Job.Err == nil && in.Job.Truth.Disk != nil:
-		s.created(in, in.Job.Truth.Disk)
+		if in.Job.Truth.Filling {
+			s.filling(in, in.Job.Truth.Disk)
+		} else {
+			s.created(in, in.Job.Truth.Disk)
+		}
 	case in.Job.EndedAs(work):
 		s.failed(in, apiv1.VolumeCreationFailed, apiv1.ReasonCreationFailed, in.Job.Err)
 	case in.Job.Running():
@@ -116,7 +118,7 @@ func (s *Step) filling(in Input, disk *provisioner.Disk) {
 
 func fills(v *apiv1.AzVolume) bool {
 	c := meta.FindStatusCondition(v.Status.Conditions, ConditionReady)
-	return v.Status.State == apiv1.VolumeCreating && c != nil && c.Reason == apiv1.ReasonFilling
+	return c != nil && c.Reason == apiv1.ReasonFilling
 }
 
 func (s *Step) created(in Input, disk *provisioner.Disk) {
@@ -277,7 +279,7 @@ func stagedByPrimary(volume *apiv1.AzVolume, report *apiv1.AzDriverNode) *apiv1.
 // PersistentVolume, which is created after the disk, names it. Such a disk is never created again:
 // a blank disk would replace one whose data is lost.
 func diskIsOlder(v *apiv1.AzVolume, pv *corev1.PersistentVolume) bool {
-	if v.Status.DiskURI != "" || pv == nil || pv.Spec.CSI == nil {
+	if pv == nil || pv.Spec.CSI == nil {
 		return false
 	}
 	d := v.Spec.Disk

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -30,6 +32,17 @@ func TestVolume(t *testing.T) {
 	}
 	asked := func(v *apiv1.AzVolume) { v.Spec.DeleteDisk = true }
 	gone := func(v *apiv1.AzVolume) { v.DeletionTimestamp, v.Spec.DeleteDisk = objects.Ago(time.Second), true }
+	failing := func(s apiv1.VolumeState, ago time.Duration) func(*apiv1.AzVolume) {
+		return func(v *apiv1.AzVolume) {
+			v.Status.State, v.Status.ObservedGeneration = s, 1
+			v.Status.Error = &apiv1.Error{Kind: "Unavailable", Time: *objects.Ago(ago)}
+		}
+	}
+	inFlight := func(w operation.Work) func(*apiv1.AzVolume) {
+		return func(v *apiv1.AzVolume) {
+			v.Status.Operation = &apiv1.Operation{Kind: string(w), ResumeToken: "t", StartTime: *objects.Ago(time.Minute)}
+		}
+	}
 	unasked := func(v *apiv1.AzVolume) { v.DeletionTimestamp, v.Status.DiskURI = objects.Ago(time.Second), "/disk" }
 	belonged := func(v *apiv1.AzVolume) { v.Status.PersistentVolume, v.Status.DiskURI = "pv", "/disk" }
 	grown := func(v *apiv1.AzVolume) {
@@ -53,10 +66,11 @@ func TestVolume(t *testing.T) {
 		start          operation.Work
 		state          apiv1.VolumeState
 		detach, reason string
-		operation      string // the token
+		operation      string // kind and token
+		resume         string
 		removed        bool
-		// forgets and reverts say that the AzVolume is to be deleted without its disk, and that the
-		// disk is not to be deleted after all.
+		// forgets and reverts say that the AzVolume is to be deleted without its disk, and that a spec
+		// is to be written with which the disk is not deleted.
 		forgets, reverts bool
 	}
 	for name, test := range map[string]struct {
@@ -88,6 +102,45 @@ func TestVolume(t *testing.T) {
 				Job: ended(operation.WorkCreateDisk, operation.Truth{Disk: current, Filling: true},
 					provisioner.Errorf(provisioner.Unavailable, "the copy failed"))},
 			want{state: apiv1.VolumeCreationFailed, reason: apiv1.ReasonCreationFailed}},
+		"ended, and there is no disk": {
+			disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating)),
+				Job: ended(operation.WorkCreateDisk, operation.Truth{}, nil)},
+			want{state: apiv1.VolumeCreationFailed, reason: apiv1.ReasonCreationFailed}},
+		"a disk that a job of another kind found is not taken": {
+			disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating)),
+				Job: ended(operation.WorkAdoptDisk, operation.Truth{Disk: current}, nil)},
+			want{start: operation.WorkCreateDisk, state: apiv1.VolumeCreating, reason: apiv1.ReasonCreating}},
+		"what creates it is recorded": {disk.Input{
+			Volume: objects.NewVolume(state(apiv1.VolumeCreating)),
+			Job:    operation.Job{Work: operation.WorkCreateDisk, Phase: operation.PhaseAccepted, Tokens: []string{"t"}},
+		}, want{state: apiv1.VolumeCreating, operation: "CreateDisk t"}},
+		"a restart resumes what Azure has accepted": {
+			disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating), inFlight(operation.WorkCreateDisk))},
+			want{start: operation.WorkCreateDisk, state: apiv1.VolumeCreating, reason: apiv1.ReasonCreating,
+				operation: "CreateDisk t", resume: "t"}},
+		"a restart during a retry continues at once": {
+			disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating), failing(apiv1.VolumeCreating, 0),
+				func(v *apiv1.AzVolume) {
+					v.Status.Conditions = []metav1.Condition{{Type: disk.ConditionReady, Reason: apiv1.ReasonCreating}}
+				})},
+			want{start: operation.WorkCreateDisk, state: apiv1.VolumeCreating, reason: apiv1.ReasonCreating}},
+		"a failed creation is not repeated at once": {
+			disk.Input{Volume: objects.NewVolume(state(""), failing(apiv1.VolumeCreationFailed, 0))},
+			want{state: apiv1.VolumeCreationFailed}},
+		"a failed creation is repeated at once for a new spec": {
+			disk.Input{Volume: objects.NewVolume(state(""), failing(apiv1.VolumeCreationFailed, 0),
+				func(v *apiv1.AzVolume) { v.Generation = 2 })},
+			want{start: operation.WorkCreateDisk, state: apiv1.VolumeCreating, reason: apiv1.ReasonCreating}},
+		"a failed creation without a recorded error is repeated": {
+			disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreationFailed))},
+			want{start: operation.WorkCreateDisk, state: apiv1.VolumeCreating, reason: apiv1.ReasonCreating}},
+		"the wait after a failure grows from the first failure, not from the creation of the volume": {
+			disk.Input{Volume: objects.NewVolume(state(""), failing(apiv1.VolumeCreationFailed, 10*time.Second),
+				func(v *apiv1.AzVolume) {
+					v.Status.Conditions = []metav1.Condition{{Type: disk.ConditionReady, Reason: apiv1.ReasonCreationFailed,
+						LastTransitionTime: *objects.Ago(12 * time.Second)}}
+				})},
+			want{start: operation.WorkCreateDisk, state: apiv1.VolumeCreating, reason: apiv1.ReasonCreating}},
 		"a created one rests": {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreated))},
 			want{state: apiv1.VolumeCreated, reason: apiv1.ReasonCreated}},
 		"deletion takes the replicas first": {disk.Input{Volume: objects.NewVolume(gone), Attachments: replicas},
@@ -97,7 +150,23 @@ func TestVolume(t *testing.T) {
 		"what deletes it is recorded": {disk.Input{
 			Volume: objects.NewVolume(gone),
 			Job:    operation.Job{Work: operation.WorkDeleteDisk, Phase: operation.PhaseAccepted, Tokens: []string{"t"}},
-		}, want{state: apiv1.VolumeDeleting, operation: "t"}},
+		}, want{state: apiv1.VolumeDeleting, operation: "DeleteDisk t"}},
+		"a deletion does not resume a creation": {
+			disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating), inFlight(operation.WorkCreateDisk), gone)},
+			want{start: operation.WorkDeleteDisk, state: apiv1.VolumeDeleting, reason: apiv1.ReasonDeleting}},
+		"a deletion that failed keeps the finalizer": {
+			disk.Input{Volume: objects.NewVolume(gone), Job: ended(operation.WorkDeleteDisk, operation.Truth{},
+				provisioner.Errorf(provisioner.Unavailable, "try again"))},
+			want{state: apiv1.VolumeDeletionFailed, reason: apiv1.ReasonDeletionFailed}},
+		"a failed deletion is not repeated at once": {
+			disk.Input{Volume: objects.NewVolume(gone, failing(apiv1.VolumeDeletionFailed, 0))},
+			want{state: apiv1.VolumeDeletionFailed}},
+		"a failed deletion is repeated later": {
+			disk.Input{Volume: objects.NewVolume(gone, failing(apiv1.VolumeDeletionFailed, time.Hour))},
+			want{start: operation.WorkDeleteDisk, state: apiv1.VolumeDeleting, reason: apiv1.ReasonDeleting}},
+		"a deletion does not wait because a change failed": {
+			disk.Input{Volume: objects.NewVolume(gone, failing(apiv1.VolumeUpdateFailed, 0))},
+			want{start: operation.WorkDeleteDisk, state: apiv1.VolumeDeleting, reason: apiv1.ReasonDeleting}},
 		"then the finalizer": {
 			disk.Input{Volume: objects.NewVolume(gone), Job: ended(operation.WorkDeleteDisk, operation.Truth{}, nil)},
 			want{removed: true, state: apiv1.VolumeCreated, reason: apiv1.ReasonDeleting}},
@@ -122,7 +191,13 @@ func TestVolume(t *testing.T) {
 		"one that is kept grows": {disk.Input{
 			Volume:           objects.NewVolume(unasked, grown),
 			PersistentVolume: pv(corev1.VolumeBound, corev1.PersistentVolumeReclaimDelete),
-		}, want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, reason: apiv1.ReasonUpdating}},
+		}, want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, reason: apiv1.ReasonUpdating,
+			operation: "UpdateDisk "}},
+		"one that is kept says so while it changes": {disk.Input{
+			Volume:           objects.NewVolume(unasked),
+			PersistentVolume: pv(corev1.VolumeBound, corev1.PersistentVolumeReclaimDelete),
+			Job:              operation.Job{Work: operation.WorkUpdateDisk, Phase: operation.PhaseBegun},
+		}, want{state: apiv1.VolumeCreated, reason: apiv1.ReasonDeletionHeld}},
 		"one that is kept and was never read is adopted": {disk.Input{
 			Volume: objects.NewVolume(state(""), adopted,
 				func(v *apiv1.AzVolume) { v.DeletionTimestamp = objects.Ago(time.Second) }),
@@ -132,12 +207,26 @@ func TestVolume(t *testing.T) {
 			Volume:           objects.NewVolume(unasked, func(v *apiv1.AzVolume) { v.Status.State = apiv1.VolumeDeleting }),
 			PersistentVolume: pv(corev1.VolumeBound, corev1.PersistentVolumeReclaimDelete),
 		}, want{removed: true, state: apiv1.VolumeDeleting, reason: apiv1.ReasonDiskKept}},
+		"nor does one that Azure has refused so far": {
+			disk.Input{Volume: objects.NewVolume(unasked, failing(apiv1.VolumeDeletionFailed, 0)),
+				PersistentVolume: pv(corev1.VolumeBound, corev1.PersistentVolumeReclaimDelete)},
+			want{removed: true, state: apiv1.VolumeDeletionFailed, reason: apiv1.ReasonDiskKept}},
 		"also if it was to take the disk with it": {
 			disk.Input{Volume: objects.NewVolume(gone, func(v *apiv1.AzVolume) { v.Status.State = apiv1.VolumeDeleting }),
 				Attachments: replicas, PersistentVolume: pv(corev1.VolumeBound, corev1.PersistentVolumeReclaimDelete)},
 			want{detach: apiv1.ReasonDiskKept, state: apiv1.VolumeDeleting, reason: apiv1.ReasonDiskKept, reverts: true}},
 		"a volume that was never begun is removed without Azure": {disk.Input{Volume: objects.NewVolume(state(""), gone)},
 			want{removed: true}},
+		"a volume that only waited for its creation is removed without Azure": {
+			disk.Input{Volume: objects.NewVolume(state(apiv1.VolumePending), gone)},
+			want{removed: true, state: apiv1.VolumePending}},
+		"a volume without a state whose disk is known is deleted with the disk": {
+			disk.Input{Volume: objects.NewVolume(state(""), gone, func(v *apiv1.AzVolume) { v.Status.DiskURI = "/disk" })},
+			want{start: operation.WorkDeleteDisk, state: apiv1.VolumeDeleting, reason: apiv1.ReasonDeleting}},
+		"a volume whose creation has just ended is deleted with the disk": {
+			disk.Input{Volume: objects.NewVolume(state(""), gone),
+				Job: ended(operation.WorkCreateDisk, operation.Truth{Disk: current}, nil)},
+			want{start: operation.WorkDeleteDisk, state: apiv1.VolumeDeleting, reason: apiv1.ReasonDeleting}},
 		"a creation in flight ends first": {disk.Input{
 			Volume: objects.NewVolume(state(apiv1.VolumeCreating), gone),
 			Job:    operation.Job{Work: operation.WorkCreateDisk, Phase: operation.PhaseBegun},
@@ -173,6 +262,9 @@ func TestVolume(t *testing.T) {
 			Volume: objects.NewVolume(belonged),
 			Job:    operation.Job{Work: operation.WorkUpdateDisk, Phase: operation.PhaseAccepted},
 		}, want{state: apiv1.VolumeCreated}},
+		"not before a change that is due has begun": {disk.Input{Volume: objects.NewVolume(belonged, grown)},
+			want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, reason: apiv1.ReasonUpdating,
+				operation: "UpdateDisk "}},
 		"not while its PersistentVolume exists": {disk.Input{
 			Volume:           objects.NewVolume(belonged),
 			PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimRetain),
@@ -184,6 +276,10 @@ func TestVolume(t *testing.T) {
 		"an incomplete deletion is cancelled if a node uses the volume": {
 			disk.Input{Volume: objects.NewVolume(belonged, asked, objects.Owned("a", 1, apiv1.OwnershipHeld))},
 			want{state: apiv1.VolumeCreated, reason: apiv1.ReasonCreated, reverts: true}},
+		"an incomplete deletion is cancelled after a refused change is reverted": {
+			disk.Input{Volume: objects.NewVolume(belonged, asked, grown, refusedSize,
+				objects.Owned("a", 1, apiv1.OwnershipHeld))},
+			want{state: apiv1.VolumeCreated}},
 		"an incomplete deletion is cancelled if the disk is to be retained": {
 			disk.Input{Volume: objects.NewVolume(belonged, asked),
 				PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimRetain)},
@@ -206,17 +302,125 @@ func TestVolume(t *testing.T) {
 				state:   step.Status.State,
 				detach:  step.DetachAll,
 				reason:  step.Reason,
+				resume:  step.Resume,
 				removed: step.RemoveFinalizer,
 				forgets: step.Forget,
 			}
 			if op := step.Status.Operation; op != nil {
-				got.operation = op.ResumeToken
+				got.operation = op.Kind + " " + op.ResumeToken
 			}
-			got.reverts = step.Spec != nil && test.in.Volume.Spec.DeleteDisk && !step.Spec.DeleteDisk
+			got.reverts = step.Spec != nil && !step.Spec.DeleteDisk
 			if got != test.want {
 				t.Fatalf("got %+v, want %+v", got, test.want)
 			}
 		})
+	}
+}
+
+func TestAnAzVolumeWithoutItsFinalizer(t *testing.T) {
+	t.Parallel()
+	bound := &corev1.PersistentVolume{Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumeBound}}
+	deleted := func(v *apiv1.AzVolume) { v.DeletionTimestamp, v.Spec.DeleteDisk = objects.Ago(time.Second), true }
+	for name, test := range map[string]struct {
+		in   disk.Input
+		adds bool
+	}{
+		"gets it before anything else":   {disk.Input{Volume: objects.NewVolume(gathered, asked(larger))}, true},
+		"is left alone if it is deleted": {disk.Input{Volume: objects.NewVolume(deleted)}, false},
+		"is left alone if it is deleted, also if the disk is needed": {
+			disk.Input{Volume: objects.NewVolume(deleted), PersistentVolume: bound}, false},
+	} {
+		test.in.Now = objects.Now
+		got, want := disk.Next(test.in), disk.Step{AddFinalizer: test.adds, Status: test.in.Volume.Status}
+		if !equality.Semantic.DeepEqual(got, want) {
+			t.Errorf("%s: got %+v, want %+v", name, got, want)
+		}
+	}
+}
+
+func TestACreatedDiskIsRecorded(t *testing.T) {
+	t.Parallel()
+	applied := &apiv1.AppliedSettings{Generation: 1, DiskSettings: apiv1.DiskSettings{SKUName: "Premium_LRS"}}
+	v := objects.NewVolume(func(v *apiv1.AzVolume) { v.Status = apiv1.AzVolumeStatus{State: apiv1.VolumeCreating} })
+	job := operation.Job{
+		Work:  operation.WorkCreateDisk,
+		Phase: operation.PhaseEnded,
+		Ended: objects.Now,
+		Truth: operation.Truth{
+			Disk:   &provisioner.Disk{ID: "/disk", SizeBytes: 2 << 30},
+			Update: &operation.Updated{Generation: 1, Applied: applied},
+		},
+	}
+	is := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v, Job: job}).Status
+	if is.DiskURI != "/disk" || is.SizeBytes != 2<<30 || !equality.Semantic.DeepEqual(is.Applied, applied) {
+		t.Errorf("got disk %q of %d bytes with %+v, want /disk of 2 GiB with %+v", is.DiskURI, is.SizeBytes, is.Applied, applied)
+	}
+}
+
+// A pod must start and stop while its disk grows, or cannot grow.
+func TestADiskIsReadyWhileItIsChanged(t *testing.T) {
+	t.Parallel()
+	creating := func(v *apiv1.AzVolume) { v.Status = apiv1.AzVolumeStatus{State: apiv1.VolumeCreating} }
+	failed := func(v *apiv1.AzVolume, work operation.Work) operation.Job {
+		return operation.Job{
+			Work:  work,
+			Phase: operation.PhaseEnded,
+			Ended: objects.Now,
+			Begun: v.Status.Operation,
+			Err:   provisioner.Errorf(provisioner.Unavailable, "try again"),
+		}
+	}
+	ready := func(v *apiv1.AzVolume) {
+		v.Status.Conditions = []metav1.Condition{
+			{Type: disk.ConditionReady, Status: metav1.ConditionTrue, LastTransitionTime: *objects.Ago(time.Hour)},
+		}
+	}
+	grows := objects.NewVolume(notShared, asked(larger), ready, gathered)
+	changing := objects.NewVolume(notShared, asked(larger), ready, begun)
+	created := objects.NewVolume(creating)
+	for name, test := range map[string]struct {
+		volume *apiv1.AzVolume
+		job    operation.Job
+		want   metav1.ConditionStatus
+	}{
+		"it is created":      {created, operation.Job{}, metav1.ConditionFalse},
+		"its creation fails": {created, failed(created, operation.WorkCreateDisk), metav1.ConditionFalse},
+		"it is changed":      {grows, operation.Job{}, metav1.ConditionTrue},
+		"its change fails":   {changing, failed(changing, operation.WorkUpdateDisk), metav1.ConditionTrue},
+	} {
+		is := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: test.volume, Job: test.job}).Status
+		since := objects.Ago(0)
+		if test.want == metav1.ConditionTrue {
+			since = objects.Ago(time.Hour)
+		}
+		if c := meta.FindStatusCondition(is.Conditions, disk.ConditionReady); c == nil || c.Status != test.want ||
+			!c.LastTransitionTime.Equal(since) {
+			t.Errorf("%s: got condition %+v, want status %s since %s", name, c, test.want, since)
+		}
+	}
+}
+
+func TestAPersistentVolumeThatNeedsItsDisk(t *testing.T) {
+	t.Parallel()
+	const retain, remove = corev1.PersistentVolumeReclaimRetain, corev1.PersistentVolumeReclaimDelete
+	for _, test := range []struct {
+		phase  corev1.PersistentVolumePhase
+		policy corev1.PersistentVolumeReclaimPolicy
+		want   string
+	}{
+		{corev1.VolumeBound, remove, "is bound"},
+		{corev1.VolumeBound, retain, "is bound"},
+		{corev1.VolumeReleased, retain, "Retain"},
+		{corev1.VolumeAvailable, remove, "can be bound"},
+		{"", remove, "can be bound"},
+		{corev1.VolumeReleased, remove, ""},
+		{corev1.VolumeFailed, remove, ""},
+	} {
+		pv := &corev1.PersistentVolume{Status: corev1.PersistentVolumeStatus{Phase: test.phase}}
+		pv.Spec.PersistentVolumeReclaimPolicy = test.policy
+		if got := disk.NeededBy(pv); !strings.Contains(got, test.want) || (got == "") != (test.want == "") {
+			t.Errorf("%s, %s: got %q, want %q", test.phase, test.policy, got, test.want)
+		}
 	}
 }
 
@@ -262,6 +466,13 @@ func TestFilesystemIsRecordedOnceAndFromThePrimaryOnly(t *testing.T) {
 	}
 	if got := disk.FilesystemRecord(v, report("a", 2)); got == nil || got.UUID != "u" {
 		t.Fatalf("%+v", got)
+	}
+	unknown, unnamed := report("a", 2), report("a", 2)
+	unknown.Status.StagedVolumes[0].Filesystem, unnamed.Status.StagedVolumes[0].Filesystem.UUID = nil, ""
+	for name, r := range map[string]*apiv1.AzDriverNode{"no filesystem": unknown, "no UUID": unnamed} {
+		if got := disk.FilesystemRecord(v, r); got != nil {
+			t.Errorf("a report with %s: got %+v, want no record", name, got)
+		}
 	}
 	v.Status.Filesystem = &apiv1.FilesystemRecord{Type: "ext4", UUID: "first"}
 	if disk.FilesystemRecord(v, report("a", 2)) != nil {
@@ -327,27 +538,38 @@ func TestThisClusterUsesADiskThatItCreatedOrItsPrimaryHasStaged(t *testing.T) {
 			t.Errorf("created for this object: %t: got confirmed UID %q, want %q", made, got, want)
 		}
 	}
-	for name, test := range map[string]struct {
-		phase     apiv1.StagePhase
-		epoch     int64
-		exclusive bool
-		want      types.UID
-	}{
-		"the primary is staging it":       {apiv1.PhaseStaging, 2, true, "former"},
-		"staged under an earlier epoch":   {apiv1.PhaseStaged, 1, true, "former"},
-		"the primary has staged it":       {apiv1.PhaseStaged, 2, true, "present"},
-		"the primary is unstaging it now": {apiv1.PhaseUnstaging, 2, true, "former"},
-		"staged, and Azure contradicts":   {apiv1.PhaseStaged, 2, false, "former"},
+	type (
+		volume     = *apiv1.AzVolume
+		attachment = *apiv1.AzVolumeAttachment
+		staged     = *apiv1.StagedVolume
+	)
+	for name, differs := range map[string]func(volume, attachment, staged){
+		"the primary has staged it":       nil,
+		"the volume has no primary":       func(v volume, _ attachment, _ staged) { v.Status.Primary = nil },
+		"the primary is staging it":       func(_ volume, _ attachment, s staged) { s.Phase = apiv1.PhaseStaging },
+		"the primary is unstaging it now": func(_ volume, _ attachment, s staged) { s.Phase = apiv1.PhaseUnstaging },
+		"staged under an earlier epoch":   func(_ volume, _ attachment, s staged) { s.Epoch = 1 },
+		"another volume is staged":        func(_ volume, _ attachment, s staged) { s.VolumeName = "other" },
+		"staged, and Azure contradicts":   func(_ volume, a attachment, _ staged) { a.Status.Exclusive = false },
+		"attached to another node":        func(_ volume, a attachment, _ staged) { a.Spec.NodeName = "b" },
+		"attached under an earlier epoch": func(_ volume, a attachment, _ staged) { a.Spec.Epoch = 1 },
+		"the attachment was restored from a backup": func(_ volume, a attachment, _ staged) {
+			a.Status.UID = "of another cluster"
+		},
 	} {
 		v := objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld))
 		v.UID, v.Status.ConfirmedUID = "present", "former"
 		report := objects.Staged(nil, "vol")
-		report.Name = "a"
-		report.Status.StagedVolumes[0].Phase, report.Status.StagedVolumes[0].Epoch = test.phase, test.epoch
+		report.Name, report.Status.StagedVolumes[0].Epoch = "a", 2
 		a := objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)
-		a.UID, a.Status.UID, a.Status.Exclusive = "a", "a", test.exclusive
-		if got := disk.ConfirmedUID(v, objects.Attachments(a), report); got != test.want {
-			t.Errorf("%s: got confirmed UID %q, want %q", name, got, test.want)
+		a.UID, a.Status.UID, a.Status.Exclusive = "a", "a", true
+		want := types.UID("present")
+		if differs != nil {
+			differs(v, a, &report.Status.StagedVolumes[0])
+			want = "former"
+		}
+		if got := disk.ConfirmedUID(v, objects.Attachments(a), report); got != want {
+			t.Errorf("%s: got confirmed UID %q, want %q", name, got, want)
 		}
 	}
 }

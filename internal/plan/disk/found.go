@@ -100,7 +100,7 @@ func (s *Step) readWithChange(in Input, found *provisioner.Disk) {
 // Settled reports whether the driver neither changes the disk nor is going to: a disk that differs
 // from its record was then changed outside the driver.
 func Settled(v *apiv1.AzVolume) bool {
-	return v.Status.Applied != nil && !UpdateUncertain(&v.Status) && !wanted(v).any()
+	return !UpdateUncertain(&v.Status) && !wanted(v).any()
 }
 
 // ChangedOutside returns what the disk of a settled volume has of the settings that its record

@@ -140,6 +140,12 @@ func TestWhatWasReadCountsWhereItDiffersFromTheRecord(t *testing.T) {
 			if again := disk.Next(in).Status; !equality.Semantic.DeepEqual(again, v.Status) {
 				t.Errorf("the same answer, seen again, changes the status to %+v, from %+v", again, v.Status)
 			}
+			// A later answer that is the same is no change of the disk.
+			later, changed := in, v.Status.Disk.ChangedTime
+			later.Job.Ended = objects.Now.Add(time.Minute)
+			if got := disk.Next(later).Status.Disk.ChangedTime; !got.Equal(changed) {
+				t.Errorf("the same answer a minute later: got a change at %v, want it at %v", got, changed)
+			}
 			if got := disk.Caching(v); got != test.caching {
 				t.Errorf("got host caching %s, want %s", got, test.caching)
 			}
@@ -193,7 +199,7 @@ func TestTheConditionEndsWhenTheDiskIsAsRecorded(t *testing.T) {
 // A disk that cannot be read was read in a loop.
 func TestAReadThatFailsCountsAsARead(t *testing.T) {
 	t.Parallel()
-	v := objects.NewVolume()
+	v := objects.NewVolume(func(v *apiv1.AzVolume) { v.Spec.Disk.DiskEncryptionSetID = "/set" })
 	refused := objects.Attachments(refusedAttach(provisioner.NotFound, time.Second, apiv1.ReasonAttachFailed))
 	job := operation.Job{
 		Work:  operation.WorkReadDisk,
@@ -216,7 +222,146 @@ func TestAReadThatFailsCountsAsARead(t *testing.T) {
 	}); step.Start != operation.WorkNone {
 		t.Errorf("got work %q, want none", step.Start)
 	}
-	if v.Shares() != 3 || disk.SKU(v) != "Premium_LRS" || disk.DiskDiffers(v, refused[0]) {
-		t.Errorf("got %d shares, SKU %s; want the record's", v.Shares(), disk.SKU(v))
+	if v.Shares() != 3 || disk.SKU(v) != "Premium_LRS" || disk.EncryptionSet(v) != "/set" || disk.DiskDiffers(v, refused[0]) {
+		t.Errorf("got %d shares, SKU %s, encryption set %q; want the record's", v.Shares(), disk.SKU(v), disk.EncryptionSet(v))
+	}
+	found := sharedDisk(1 << 30)
+	found.DiskEncryptionSetID = "/set"
+	job.Err, job.Truth.Disk = nil, found
+	v.Status = disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v, Job: job}).Status
+	if v.Status.Disk.ChangedTime != nil {
+		t.Errorf("a read of the disk as it is recorded: got a change at %v, want none", v.Status.Disk.ChangedTime)
+	}
+}
+
+func TestAReadThatFailsKeepsWhatWasReadBefore(t *testing.T) {
+	t.Parallel()
+	v := objects.NewVolume(readAgo(time.Hour), func(v *apiv1.AzVolume) { v.Status.Disk.SKUName = "PremiumV2_LRS" })
+	job := operation.Job{
+		Work:  operation.WorkReadDisk,
+		Phase: operation.PhaseEnded,
+		Ended: objects.Now,
+		Err:   provisioner.Errorf(provisioner.Unavailable, "try again"),
+	}
+	v.Status = disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v, Job: job}).Status
+	if got := v.Status.Disk.ReadTime; disk.SKU(v) != "PremiumV2_LRS" || !got.Time.Equal(objects.Now) {
+		t.Errorf("got SKU %s, read at %v; want PremiumV2_LRS, %v", disk.SKU(v), got, objects.Now)
+	}
+}
+
+func TestOnlyARefusedAttachLeadsToARead(t *testing.T) {
+	t.Parallel()
+	for name, differs := range map[string]func(*apiv1.AzVolumeAttachment){
+		"refused":               nil,
+		"attached since":        func(a *apiv1.AzVolumeAttachment) { a.Status.State = apiv1.AttachmentAttached },
+		"no longer wanted":      func(a *apiv1.AzVolumeAttachment) { objects.Deleted(a) },
+		"without an error":      func(a *apiv1.AzVolumeAttachment) { a.Status.Error = nil },
+		"without a condition":   func(a *apiv1.AzVolumeAttachment) { a.Status.Conditions = nil },
+		"failed before Azure":   func(a *apiv1.AzVolumeAttachment) { a.Status.Conditions[0].Reason = apiv1.ReasonNoSlot },
+		"for a passing failure": func(a *apiv1.AzVolumeAttachment) { a.Status.Error.Kind = string(provisioner.Unavailable) },
+	} {
+		a := refusedAttach(provisioner.InvalidArgument, time.Second, apiv1.ReasonAttachFailed)
+		if differs != nil {
+			differs(a)
+		}
+		if got, want := disk.DiskMustBeRead(objects.NewVolume(), a), differs == nil; got != want {
+			t.Errorf("%s: got that the disk must be read: %t, want %t", name, got, want)
+		}
+		changed := objects.NewVolume(readAgo(0), func(v *apiv1.AzVolume) { v.Status.Disk.ChangedTime = objects.Ago(0) })
+		if got, want := disk.DiskDiffers(changed, a), differs == nil; got != want {
+			t.Errorf("%s: got that the disk differs: %t, want %t", name, got, want)
+		}
+	}
+}
+
+func TestADiskDiffersOnlyIfAReadSinceTheRefusalFoundAChange(t *testing.T) {
+	t.Parallel()
+	refused := refusedAttach(provisioner.InvalidArgument, time.Minute, apiv1.ReasonAttachFailed)
+	changed := func(ago time.Duration) func(*apiv1.AzVolume) {
+		return func(v *apiv1.AzVolume) { v.Status.Disk.ChangedTime = objects.Ago(ago) }
+	}
+	for name, test := range map[string]struct {
+		volume *apiv1.AzVolume
+		want   bool
+	}{
+		"the volume is gone":               {nil, false},
+		"the disk was never read":          {objects.NewVolume(), false},
+		"it was read and had not changed":  {objects.NewVolume(readAgo(0)), false},
+		"it had changed before":            {objects.NewVolume(readAgo(0), changed(time.Hour)), false},
+		"it had changed in that second":    {objects.NewVolume(readAgo(0), changed(time.Minute)), true},
+		"it had changed after the refusal": {objects.NewVolume(readAgo(0), changed(0)), true},
+	} {
+		if got := disk.DiskDiffers(test.volume, refused); got != test.want {
+			t.Errorf("%s: got %t, want %t", name, got, test.want)
+		}
+	}
+	if disk.DiskMustBeRead(nil, refused) {
+		t.Error("the disk of a volume that is gone must be read")
+	}
+}
+
+func TestAChangeRecordsADiskThatDiffers(t *testing.T) {
+	t.Parallel()
+	converted := sharedDisk(1 << 30)
+	converted.SKUName = "PremiumV2_LRS"
+	for name, test := range map[string]struct {
+		before func(*apiv1.AzVolume)
+		found  *provisioner.Disk
+		want   bool
+	}{
+		"a disk as recorded":                  {begun, sharedDisk(1 << 30), false},
+		"a disk that was converted":           {begun, converted, true},
+		"a disk at a VM without attachment":   {begun, sharedDisk(1<<30, "/vm/x"), true},
+		"a disk that differed when read last": {readAgo(time.Hour), sharedDisk(1 << 30), true},
+	} {
+		v := objects.NewVolume(test.before, begun)
+		is := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v, Job: operation.Job{
+			Work:  operation.WorkUpdateDisk,
+			Phase: operation.PhaseEnded,
+			Ended: objects.Now,
+			Begun: v.Status.Operation,
+			Truth: operation.Truth{Disk: test.found, Update: &operation.Updated{Generation: 1}},
+		}}).Status
+		if got := is.Disk != nil && is.Disk.ReadTime.Time.Equal(objects.Now); got != test.want {
+			t.Errorf("%s: got reading %+v, want one: %t", name, is.Disk, test.want)
+		}
+	}
+}
+
+func TestAVolumeIsSettledWhenNothingChangesItsDisk(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		volume *apiv1.AzVolume
+		want   bool
+	}{
+		"as the spec wants it":                {objects.NewVolume(), true},
+		"settings that were never recorded":   {objects.NewVolume(neverRecorded), false},
+		"a change with an unknown outcome":    {objects.NewVolume(begun), false},
+		"a size that is yet to be applied":    {objects.NewVolume(asked(larger)), false},
+		"settings that are yet to be applied": {objects.NewVolume(asked(tagged)), false},
+	} {
+		if got := disk.Settled(test.volume); got != test.want {
+			t.Errorf("%s: got %t, want %t", name, got, test.want)
+		}
+	}
+}
+
+func TestAChangeOutsideTheDriverIsOneOfARecordedSetting(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		change  func(*provisioner.Disk)
+		sku     string
+		changed bool
+	}{
+		"nothing":         {func(*provisioner.Disk) {}, "Premium_LRS", false},
+		"the SKU":         {func(d *provisioner.Disk) { d.SKUName = "StandardSSD_LRS" }, "StandardSSD_LRS", true},
+		"a tag of a user": {func(d *provisioner.Disk) { d.Tags = map[string]string{"own": "1"} }, "Premium_LRS", false},
+	} {
+		found := sharedDisk(1 << 30)
+		test.change(found)
+		has, changed := disk.ChangedOutside(objects.NewVolume(), found)
+		if has.SKUName != test.sku || changed != test.changed {
+			t.Errorf("%s: got SKU %s, changed %t; want %s, %t", name, has.SKUName, changed, test.sku, test.changed)
+		}
 	}
 }

@@ -69,9 +69,6 @@ func LostWrites(volume *apiv1.AzVolume, reports []*apiv1.AzDriverNode, now time.
 			LastTransitionTime: metav1.NewTime(at),
 		})
 	}
-	if at.IsZero() {
-		return nil, 0
-	}
 	if after = at.Add(lossKept).Sub(now); after <= 0 {
 		meta.RemoveStatusCondition(&status.Conditions, ConditionWritesLost)
 		return found, 0

@@ -64,6 +64,9 @@ func TestLostWrites(t *testing.T) {
 			t.Parallel()
 			status := *c.status.DeepCopy()
 			found, after := disk.LostWrites(v, c.reports, now, &status)
+			if _, again := disk.LostWrites(v, nil, now, &status); again != after {
+				t.Errorf("got %s until the condition is removed, looked at again %s", after, again)
+			}
 			node, message := "", ""
 			if found != nil {
 				node = found.NodeName
@@ -82,13 +85,27 @@ func TestLostWrites(t *testing.T) {
 
 func TestOnlyNodesThatUseAVolumeReportItsLosses(t *testing.T) {
 	t.Parallel()
-	v := objects.NewVolume(objects.Owned("owner", 3, apiv1.OwnershipHeld))
-	v.Status.LastRelease = &apiv1.ReleaseRecord{NodeName: "last"}
-	attachments := []*apiv1.AzVolumeAttachment{
-		objects.NewAttachment("owner", apiv1.RolePrimary, 3, apiv1.AttachmentAttached),
-		objects.NewAttachment("replica", apiv1.RoleReplica, 0, apiv1.AttachmentAttached),
+	released := func(v *apiv1.AzVolume) { v.Status.LastRelease = &apiv1.ReleaseRecord{NodeName: "last"} }
+	attached := func(nodes ...string) (all []*apiv1.AzVolumeAttachment) {
+		for _, node := range nodes {
+			all = append(all, objects.NewAttachment(node, apiv1.RoleReplica, 0, apiv1.AttachmentAttached))
+		}
+		return all
 	}
-	if got, want := disk.LossReporters(v, attachments), []string{"last", "owner", "replica"}; !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
+	owned, free := objects.Owned("owner", 3, apiv1.OwnershipHeld), objects.Owned("", 3, apiv1.OwnershipReleased)
+	for name, test := range map[string]struct {
+		volume      *apiv1.AzVolume
+		attachments []*apiv1.AzVolumeAttachment
+		want        []string
+	}{
+		"primary, replica and the last one": {objects.NewVolume(owned, released), attached("replica", "owner"),
+			[]string{"last", "owner", "replica"}},
+		"a primary whose attachment is gone": {objects.NewVolume(owned), nil, []string{"owner"}},
+		"a volume that was released":         {objects.NewVolume(free, released), nil, []string{"last"}},
+		"a volume that was never used":       {objects.NewVolume(), attached("replica"), []string{"replica"}},
+	} {
+		if got := disk.LossReporters(test.volume, test.attachments); !slices.Equal(got, test.want) {
+			t.Errorf("%s: got %v, want %v", name, got, test.want)
+		}
 	}
 }

@@ -74,9 +74,10 @@ func (s *Step) maintain(in Input) {
 		s.updated(in)
 	case in.Job.EndedAs(operation.WorkReadDisk):
 		s.looked(in)
-	case in.Job.Running() && in.Job.Work == operation.WorkReadDisk:
 	case in.Job.Running():
-		s.running(in, apiv1.VolumeUpdating)
+		if in.Job.Work != operation.WorkReadDisk {
+			s.running(in, apiv1.VolumeUpdating)
+		}
 	case s.requestMayArrive(in):
 	case late:
 		// Also before a refusal counts: Azure may have refused to a former leader what it has made
@@ -233,8 +234,7 @@ func (s *Step) updated(in Input) {
 	}
 	switch {
 	case s.refused(in, s.refuseAttached(in, *u)):
-	case disk != nil && s.heldUnrecorded(in, disk):
-	case disk != nil && s.converts(in, disk):
+	case disk != nil && (s.heldUnrecorded(in, disk) || s.converts(in, disk)):
 	default:
 		s.upToDate(in, metav1.ConditionTrue, apiv1.ReasonUpdated, "")
 	}
@@ -284,7 +284,7 @@ func (s *Step) refuseAttached(in Input, u operation.Updated) operation.Updated {
 // attached.
 func AttachedShared(v *apiv1.AzVolume) *provisioner.Error {
 	by := "nodes"
-	if c := v.Status.Primary; c != nil && c.NodeName != "" {
+	if c := v.Status.Primary; c != nil {
 		by = "node " + c.NodeName
 	}
 	return provisioner.Errorf(provisioner.FailedPrecondition,

@@ -1,6 +1,7 @@
 package disk_test
 
 import (
+	"cmp"
 	"maps"
 	"strings"
 	"testing"
@@ -87,6 +88,19 @@ func TestWhatIsAskedOfADiskThatExists(t *testing.T) {
 		"nothing, if only the number of replicas is another": {
 			volume: objects.NewVolume(asked(func(s *apiv1.AzVolumeSpec) { s.MaxMountReplicaCount = 0 })), want: created},
 		"not at once: more may follow": {volume: objects.NewVolume(notShared, asked(larger)), want: waits},
+		"not at once, also in use if it is not shared": {
+			volume: objects.NewVolume(notShared, asked(larger), held), want: waits},
+		"not at once, also other tags of a shared disk": {volume: objects.NewVolume(asked(tagged)), attachments: replicas,
+			want: waits},
+		"once the time to gather is over": {
+			volume: objects.NewVolume(notShared, asked(larger), since(500*time.Millisecond)), want: changes},
+		"at once, if a clock of the future began to gather": {
+			volume: objects.NewVolume(notShared, asked(larger), since(-time.Hour)), want: changes},
+		"nothing while it is read": {volume: objects.NewVolume(),
+			job: operation.Job{Work: operation.WorkReadDisk, Phase: operation.PhaseBegun}, want: created},
+		"nothing, if a size that was refused is there by now": {
+			volume: objects.NewVolume(asked(larger), refusedSize, func(v *apiv1.AzVolume) { v.Status.SizeBytes = 2 << 30 }),
+			want:   created},
 		"not while more is gathered": {volume: objects.NewVolume(notShared, asked(larger), since(100*time.Millisecond)),
 			want: waits},
 		"to grow": {volume: objects.NewVolume(notShared, asked(larger), gathered), want: changes},
@@ -113,6 +127,17 @@ func TestWhatIsAskedOfADiskThatExists(t *testing.T) {
 			want: changes},
 		"nothing right after a failure": {volume: objects.NewVolume(notShared, asked(larger), gathered, failedNow),
 			want: want{state: apiv1.VolumeUpdateFailed}},
+		"to grow once the time to gather is over, although an earlier change failed": {
+			volume: objects.NewVolume(notShared, asked(larger), failedNow, gathered), want: changes},
+		"at once for the outcome of a failed change that is no longer wanted": {
+			volume: objects.NewVolume(failedNow, gathered), want: changes},
+		"to grow, if Azure has accepted the change of another process": {
+			volume: objects.NewVolume(notShared, asked(larger), begun, gathered,
+				func(v *apiv1.AzVolume) { v.Status.Operation = changeOf(time.Second, "t") }), want: changes},
+		"to grow, if a creation was the last operation": {
+			volume: objects.NewVolume(notShared, asked(larger), gathered, func(v *apiv1.AzVolume) {
+				v.Status.Operation = &apiv1.Operation{Kind: string(operation.WorkCreateDisk), StartTime: *objects.Ago(0)}
+			}), want: changes},
 		"settings without a record are compared with the disk": {volume: objects.NewVolume(notShared, neverRecorded, gathered),
 			want: changes},
 		"the outcome of a change that is no longer requested, if a process ended during it": {
@@ -229,15 +254,23 @@ func TestTheResultOfAnOvertakenChangeIsNotRecorded(t *testing.T) {
 func TestAChangeThatArrivedLateIsFollowedByALookAtTheDisk(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		size    int64
+		work    operation.Work
+		size    int64 // of the disk; 0 if it was not read
 		sku     string
 		refused bool
+		before  func(*apiv1.AzVolume)
 		want    operation.Work
 	}{
-		"the disk is as recorded":                              {4 << 30, "Premium_LRS", false, operation.WorkNone},
-		"it has another size":                                  {8 << 30, "Premium_LRS", false, operation.WorkUpdateDisk},
-		"it has another SKU":                                   {4 << 30, "StandardSSD_LRS", false, operation.WorkUpdateDisk},
-		"it has the SKU that Azure refused to a former leader": {4 << 30, "StandardSSD_LRS", true, operation.WorkUpdateDisk},
+		"the disk is as recorded": {size: 4 << 30, sku: "Premium_LRS"},
+		"it has another size":     {size: 8 << 30, sku: "Premium_LRS", want: operation.WorkUpdateDisk},
+		"it has another SKU":      {size: 4 << 30, sku: "StandardSSD_LRS", want: operation.WorkUpdateDisk},
+		"it has the SKU that Azure refused to a former leader": {size: 4 << 30, sku: "StandardSSD_LRS", refused: true,
+			want: operation.WorkUpdateDisk},
+		"the other process recorded no settings": {size: 4 << 30, sku: "Premium_LRS", before: neverRecorded,
+			want: operation.WorkUpdateDisk},
+		"its result is not known":                          {},
+		"it could not be read":                             {sku: "StandardSSD_LRS"},
+		"the disk has grown since this process created it": {work: operation.WorkCreateDisk, size: 1 << 30, sku: "Premium_LRS"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -245,20 +278,27 @@ func TestAChangeThatArrivedLateIsFollowedByALookAtTheDisk(t *testing.T) {
 			if test.refused {
 				v.Spec.Disk.SKUName, v.Status.RefusedSettings = test.sku, &apiv1.Refusal{Generation: v.Generation}
 			}
-			found := v.Status.Applied.DeepCopy()
-			found.SKUName = test.sku
+			truth := operation.Truth{}
+			if test.sku != "" {
+				found := v.Status.Applied.DeepCopy()
+				found.SKUName = test.sku
+				truth.Update = &operation.Updated{Applied: found}
+			}
+			if test.size > 0 {
+				truth.Disk = &provisioner.Disk{SizeBytes: test.size, CompletionPercent: 100}
+			}
+			if test.before != nil {
+				test.before(v)
+			}
 			step := disk.Next(disk.Input{
 				Now:          objects.Now,
 				HasFinalizer: true,
 				Volume:       v,
 				Job: operation.Job{
-					Work:  operation.WorkUpdateDisk,
+					Work:  cmp.Or(test.work, operation.WorkUpdateDisk),
 					Phase: operation.PhaseEnded,
 					Ended: objects.Now,
-					Truth: operation.Truth{
-						Disk:   &provisioner.Disk{SizeBytes: test.size, CompletionPercent: 100},
-						Update: &operation.Updated{Applied: found},
-					},
+					Truth: truth,
 				},
 			})
 			if step.Start != test.want || step.Uncertain != (test.want != operation.WorkNone) || step.Spec != nil {
@@ -303,6 +343,9 @@ func TestOutcomeOfAChange(t *testing.T) {
 			job: operation.Job{Err: provisioner.Errorf(provisioner.Unauthorized, "no"),
 				Truth: operation.Truth{Update: &operation.Updated{Generation: 2, Uncertain: true}}}, sizeBytes: 1 << 30,
 			applied: 1, state: apiv1.VolumeUpdateFailed, reason: apiv1.ReasonUpdateFailed, warning: true},
+		"a job without a result": {
+			job: operation.Job{Err: provisioner.Errorf(provisioner.InvalidArgument, "no")}, sizeBytes: 1 << 30, applied: 1,
+			state: apiv1.VolumeUpdateFailed, reason: apiv1.ReasonUpdateFailed, warning: true},
 		"a failure that may pass": {
 			job: operation.Job{Err: provisioner.Errorf(provisioner.Unavailable, "try again"),
 				Truth: operation.Truth{Update: &operation.Updated{Generation: 2}}}, sizeBytes: 1 << 30, applied: 1,
@@ -358,18 +401,25 @@ func sharedDisk(sizeBytes int64, attachedTo ...string) *provisioner.Disk {
 func TestAChangeOfADiskThatAVMHasWithoutAnAttachmentWaits(t *testing.T) {
 	t.Parallel()
 	replicas := objects.Attachments(objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentAttached))
+	owned := objects.Owned("a", 1, apiv1.OwnershipHeld)
 	for name, test := range map[string]struct {
 		attachedTo  []string
 		attachments []*apiv1.AzVolumeAttachment
+		change      func(*apiv1.AzVolume)
+		generation  int64 // that the job read
 		want        apiv1.VolumeState
 	}{
-		"a VM without an attachment":         {[]string{"/vm/x"}, nil, apiv1.VolumeUpdateFailed},
-		"a VM whose replica can be detached": {[]string{"/vm/b"}, replicas, apiv1.VolumeCreated},
-		"none":                               {nil, nil, apiv1.VolumeCreated},
+		"a VM without an attachment":              {[]string{"/vm/x"}, nil, begun, 2, apiv1.VolumeUpdateFailed},
+		"a VM whose replica can be detached":      {[]string{"/vm/b"}, replicas, begun, 2, apiv1.VolumeCreated},
+		"none":                                    {nil, nil, begun, 2, apiv1.VolumeCreated},
+		"a VM, if the disk is not shared":         {[]string{"/vm/x"}, nil, notShared, 2, apiv1.VolumeCreated},
+		"a VM, if the change is asked for in use": {[]string{"/vm/a"}, nil, owned, 1, apiv1.VolumeCreated},
 	} {
 		t.Run("attached to "+name, func(t *testing.T) {
 			t.Parallel()
-			v := objects.NewVolume(asked(larger), begun)
+			v := objects.NewVolume(asked(larger), begun, test.change)
+			found := sharedDisk(1<<30, test.attachedTo...)
+			found.MaxShares = v.Spec.Disk.MaxShares
 			step := disk.Next(disk.Input{
 				Now:          objects.Now,
 				HasFinalizer: true,
@@ -381,8 +431,8 @@ func TestAChangeOfADiskThatAVMHasWithoutAnAttachmentWaits(t *testing.T) {
 					Ended: objects.Now,
 					Begun: v.Status.Operation,
 					Truth: operation.Truth{
-						Disk:   sharedDisk(1<<30, test.attachedTo...),
-						Update: &operation.Updated{Generation: 2},
+						Disk:   found,
+						Update: &operation.Updated{Generation: test.generation},
 					},
 				},
 			})
@@ -390,6 +440,9 @@ func TestAChangeOfADiskThatAVMHasWithoutAnAttachmentWaits(t *testing.T) {
 				(step.RequeueAfter > 0) != failed || (step.Status.Error != nil) != failed {
 				t.Fatalf("got %s with error %v, again after %v; want %s, and an error and a wait for a failure only",
 					step.Status.State, step.Status.Error, step.RequeueAfter, test.want)
+			} else if c := meta.FindStatusCondition(step.Status.Conditions, disk.ConditionUpdated); failed &&
+				c.Reason != apiv1.ReasonUpdateFailed {
+				t.Errorf("got condition %+v, want reason %s", c, apiv1.ReasonUpdateFailed)
 			}
 		})
 	}
@@ -415,18 +468,26 @@ func TestAChangeOfASharedDiskInUseIsRefusedIfTheDiskDoesNotHaveIt(t *testing.T) 
 			operation.Updated{Generation: 2}, "", "FailedPrecondition"},
 		"other tags, which Azure refused": {objects.NewVolume(asked(tagged), held, begun), 1 << 30,
 			operation.Updated{Generation: 2, RefusedSettings: azure}, "", "InvalidArgument"},
+		"a disk that did not grow, for Azure's own reason": {objects.NewVolume(grow, held, begun), 1 << 30,
+			operation.Updated{Generation: 2, RefusedCapacity: azure}, "InvalidArgument", ""},
+		"another tier, for Azure's own reason": {objects.NewVolume(asked(otherTier), held, begun), 1 << 30,
+			operation.Updated{Generation: 2, RefusedSettings: azure}, "", "InvalidArgument"},
+		"a disk that is not shared": {objects.NewVolume(notShared, grow, held, begun), 1 << 30,
+			operation.Updated{Generation: 2}, "", ""},
 		"a size that was requested later": {objects.NewVolume(grow, held, begun), 1 << 30, operation.Updated{Generation: 1}, "",
 			""},
 		"a disk without a primary": {objects.NewVolume(grow, begun), 1 << 30, operation.Updated{Generation: 2}, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			found := sharedDisk(test.sizeBytes)
+			found.MaxShares = test.volume.Spec.Disk.MaxShares
 			job := operation.Job{
 				Work:  operation.WorkUpdateDisk,
 				Phase: operation.PhaseEnded,
 				Ended: objects.Now,
 				Begun: test.volume.Status.Operation,
-				Truth: operation.Truth{Disk: sharedDisk(test.sizeBytes), Update: &test.updated},
+				Truth: operation.Truth{Disk: found, Update: &test.updated},
 			}
 			is := disk.Next(disk.Input{
 				Now:          objects.Now,
@@ -463,6 +524,10 @@ func TestRefusedPartsAreReverted(t *testing.T) {
 	refusedSize(v)
 	if spec = disk.RevertRefused(v); spec.CapacityBytes != 1<<30 {
 		t.Fatalf("%+v", spec)
+	}
+	unknown := objects.NewVolume(asked(tagged), neverRecorded, refusedParams)
+	if spec = disk.RevertRefused(unknown); !equality.Semantic.DeepEqual(*spec, unknown.Spec) {
+		t.Fatalf("settings without a record are reverted: got %+v", spec)
 	}
 	v.Generation++
 	if spec = disk.RevertRefused(v); !equality.Semantic.DeepEqual(*spec, v.Spec) {
@@ -545,6 +610,156 @@ func TestChangeLeavesOutWhatAnAttachedSharedDiskDoesNotTake(t *testing.T) {
 	if c := disk.ChangeOf(objects.NewVolume(notShared, asked(larger)), current, false); c.SizeBytes == 0 {
 		t.Fatal("it does not grow")
 	}
+	current.AttachedTo = nil
+	owned := objects.NewVolume(asked(larger), objects.Owned("a", 1, apiv1.OwnershipHeld))
+	if c := disk.ChangeOf(owned, current, false); c.SizeBytes != 0 {
+		t.Fatal("it grows although it is about to be attached")
+	}
+}
+
+func TestOnlySizeAndPerformanceOfASharedDiskChangeAlone(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		volume *apiv1.AzVolume
+		want   bool
+	}{
+		"nothing":                 {objects.NewVolume(), false},
+		"the size":                {objects.NewVolume(asked(larger)), true},
+		"the tier":                {objects.NewVolume(asked(otherTier)), true},
+		"the tags":                {objects.NewVolume(asked(tagged)), false},
+		"what was never recorded": {objects.NewVolume(neverRecorded), false},
+		"the size, not shared":    {objects.NewVolume(notShared, asked(larger)), false},
+		"the tier, not shared":    {objects.NewVolume(notShared, asked(otherTier)), false},
+	} {
+		if got := disk.ChangesAlone(test.volume); got != test.want {
+			t.Errorf("%s: got %t, want %t", name, got, test.want)
+		}
+	}
+}
+
+func TestTheConditionsNameWhatIsChanged(t *testing.T) {
+	t.Parallel()
+	both := func(s *apiv1.AzVolumeSpec) { larger(s); tagged(s) }
+	for want, change := range map[string]func(*apiv1.AzVolumeSpec){"size": larger, "parameters": tagged,
+		"size and parameters": both} {
+		v := objects.NewVolume(notShared, asked(change))
+		is := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v}).Status
+		for _, condition := range []string{disk.ConditionReady, disk.ConditionUpdated} {
+			if c := meta.FindStatusCondition(is.Conditions, condition); c == nil || c.Message != want {
+				t.Errorf("got condition %s %+v, want message %q", condition, c, want)
+			}
+		}
+	}
+}
+
+func TestARefusalOfBothPartsIsReportedOnceIfTheReasonIsOne(t *testing.T) {
+	t.Parallel()
+	quota := provisioner.Errorf(provisioner.InvalidArgument, "quota")
+	policy := provisioner.Errorf(provisioner.InvalidArgument, "policy")
+	for want, settings := range map[string]error{"size: quota": quota, "size: quota; parameters: policy": policy} {
+		v := objects.NewVolume(notShared, asked(larger), begun)
+		step := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v, Job: operation.Job{
+			Work:  operation.WorkUpdateDisk,
+			Phase: operation.PhaseEnded,
+			Begun: v.Status.Operation,
+			Truth: operation.Truth{Update: &operation.Updated{Generation: 2, RefusedCapacity: quota, RefusedSettings: settings}},
+		}})
+		if step.Message != want {
+			t.Errorf("got message %q, want %q", step.Message, want)
+		}
+	}
+}
+
+func TestADiskThatGrowsForgetsTheRefusalOfItsSize(t *testing.T) {
+	t.Parallel()
+	for size, want := range map[int64]bool{1 << 30: true, 2 << 30: false} {
+		v := objects.NewVolume(notShared, asked(larger), refusedEarlier, begun)
+		is := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v, Job: operation.Job{
+			Work:  operation.WorkUpdateDisk,
+			Phase: operation.PhaseEnded,
+			Begun: v.Status.Operation,
+			Truth: operation.Truth{Disk: sharedDisk(size), Update: &operation.Updated{Generation: 2}},
+		}}).Status
+		if got := is.RefusedCapacity != nil; got != want {
+			t.Errorf("a disk of %d bytes: got a refusal: %t, want %t", size, got, want)
+		}
+	}
+}
+
+func TestAWithdrawnChangeIsOver(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ was, want string }{
+		{apiv1.ReasonUpdating, apiv1.ReasonUpdated},
+		{apiv1.ReasonUpdateFailed, apiv1.ReasonUpdated},
+		{apiv1.ReasonUpdateRefused, apiv1.ReasonUpdateRefused}, // the user reads it
+	} {
+		v := objects.NewVolume(gathered)
+		v.Status.Conditions = []metav1.Condition{{Type: disk.ConditionUpdated, Status: metav1.ConditionFalse, Reason: test.was}}
+		is := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v}).Status
+		c := meta.FindStatusCondition(is.Conditions, disk.ConditionUpdated)
+		updated := test.want == apiv1.ReasonUpdated
+		if is.State != apiv1.VolumeCreated || c.Reason != test.want || (c.Status == metav1.ConditionTrue) != updated {
+			t.Errorf("after %s: got %s, %+v; want %s, %s", test.was, is.State, c, apiv1.VolumeCreated, test.want)
+		}
+	}
+}
+
+// The user has set the spec back while the job ran: there is nothing left to refuse.
+func TestAFailureOfAWithdrawnChangeRefusesNothing(t *testing.T) {
+	t.Parallel()
+	v := objects.NewVolume(begun)
+	is := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v, Job: operation.Job{
+		Work:  operation.WorkUpdateDisk,
+		Phase: operation.PhaseEnded,
+		Begun: v.Status.Operation,
+		Err:   provisioner.Errorf(provisioner.NotFound, "no disk"),
+		Truth: operation.Truth{Update: &operation.Updated{Generation: 1}},
+	}}).Status
+	if is.State != apiv1.VolumeCreated || is.RefusedCapacity != nil || is.RefusedSettings != nil {
+		t.Errorf("got %+v, want state %s and no refusal", is, apiv1.VolumeCreated)
+	}
+}
+
+// Another leader resumes the change by its token.
+func TestTheTokenOfAChangeInFlightIsRecorded(t *testing.T) {
+	t.Parallel()
+	v := objects.NewVolume(notShared, asked(larger), gathered, begun)
+	job := operation.Job{
+		Work:   operation.WorkUpdateDisk,
+		Phase:  operation.PhaseAccepted,
+		Begun:  v.Status.Operation,
+		Tokens: []string{"t"},
+	}
+	is := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v, Job: job}).Status
+	if is.State != apiv1.VolumeUpdating || is.Operation == nil || is.Operation.ResumeToken != "t" {
+		t.Fatalf("got %s, operation %+v; want %s, token t", is.State, is.Operation, apiv1.VolumeUpdating)
+	}
+	v.Status = is
+	if step := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v}); step.Resume != "t" {
+		t.Errorf("the next leader resumes %q, want token t", step.Resume)
+	}
+}
+
+func TestWhenTheOutcomeOfAChangeIsUnknown(t *testing.T) {
+	t.Parallel()
+	creation := func(v *apiv1.AzVolume) { v.Status.Operation = &apiv1.Operation{Kind: string(operation.WorkCreateDisk)} }
+	failedBefore := func(v *apiv1.AzVolume) { v.Status.Error = &apiv1.Error{Kind: "Unavailable"} }
+	for name, test := range map[string]struct {
+		volume *apiv1.AzVolume
+		want   bool
+	}{
+		"nothing was asked":                {objects.NewVolume(), false},
+		"another operation is recorded":    {objects.NewVolume(creation), false},
+		"Azure was asked":                  {objects.NewVolume(begun), true},
+		"the change failed":                {objects.NewVolume(failedNow), true},
+		"it failed, and more are gathered": {objects.NewVolume(failedBefore, gathered), true},
+		"changes are gathered":             {objects.NewVolume(gathered), false},
+		"it failed, and the disk was read": {objects.NewVolume(failedBefore), false},
+	} {
+		if got := disk.UpdateUncertain(&test.volume.Status); got != test.want {
+			t.Errorf("%s: got %t, want %t", name, got, test.want)
+		}
+	}
 }
 
 func TestTheRefusalOfAChangeNamesTheNode(t *testing.T) {
@@ -561,14 +776,33 @@ func TestTheRefusalOfAChangeNamesTheNode(t *testing.T) {
 
 func TestChangeWhoseAnswerWasLostIsTakenForMade(t *testing.T) {
 	t.Parallel()
-	v := objects.NewVolume(asked(otherTier), objects.Owned("a", 1, apiv1.OwnershipHeld))
-	c := disk.ChangeOf(v, &provisioner.Disk{
-		SizeBytes:    1 << 30,
-		AttachedTo:   []string{"/vm/a"},
-		DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS", Tier: "P30"},
-	}, false)
-	if c.Settings != nil || c.Applied == nil || c.Applied.Tier != "P30" {
-		t.Fatalf("%+v", c)
+	for name, test := range map[string]struct {
+		asked     func(*apiv1.AzVolumeSpec)
+		has       provisioner.DiskSettings
+		uncertain bool
+	}{
+		"a tier":                     {otherTier, provisioner.DiskSettings{SKUName: "Premium_LRS", Tier: "P30"}, false},
+		"a SKU":                      {otherSKU, provisioner.DiskSettings{SKUName: "StandardSSD_LRS"}, false},
+		"a tier, by another process": {otherTier, provisioner.DiskSettings{SKUName: "Premium_LRS", Tier: "P30"}, true},
+	} {
+		v := objects.NewVolume(asked(test.asked), objects.Owned("a", 1, apiv1.OwnershipHeld))
+		c := disk.ChangeOf(v, &provisioner.Disk{SizeBytes: 1 << 30, AttachedTo: []string{"/vm/a"}, DiskSettings: test.has},
+			test.uncertain)
+		want := &apiv1.AppliedSettings{Generation: 2, DiskSettings: v.Spec.Disk.DiskSettings}
+		if c.Settings != nil || !equality.Semantic.DeepEqual(c.Applied, want) {
+			t.Errorf("%s: got change %+v to %+v, want none, to %+v", name, c.Settings, c.Applied, want)
+		}
+	}
+}
+
+// Azure cannot take a tier from a disk: a request for it was refused while a node used the disk.
+func TestATierThatNeitherSpecNorDiskHasIsForgotten(t *testing.T) {
+	t.Parallel()
+	v := objects.NewVolume(asked(func(*apiv1.AzVolumeSpec) {}), objects.Owned("a", 1, apiv1.OwnershipHeld),
+		func(v *apiv1.AzVolume) { v.Status.Applied.Tier = "P30" })
+	c := disk.ChangeOf(v, sharedDisk(1<<30, "/vm/a"), false)
+	if c.Settings != nil || c.Applied == nil || c.Applied.Tier != "" {
+		t.Errorf("got change %+v to %+v, want none, and a record without a tier", c.Settings, c.Applied)
 	}
 }
 
@@ -642,6 +876,21 @@ func TestConversionIsLookedAtNowAndThen(t *testing.T) {
 	if step.Start != operation.WorkReadDisk || step.Status.State != apiv1.VolumeCreated {
 		t.Fatalf("%+v", step)
 	}
+	read := operation.Job{
+		Work:  operation.WorkReadDisk,
+		Phase: operation.PhaseEnded,
+		Ended: objects.Now,
+		Truth: operation.Truth{Disk: &provisioner.Disk{CompletionPercent: 50}},
+	}
+	c := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v, Job: read}).Status.Conversion
+	if c == nil || c.Percent != 50 || !c.StartTime.Equal(&v.Status.Conversion.StartTime) || !c.Time.Time.Equal(objects.Now) {
+		t.Fatalf("half of it is done: got %+v, want its start as before", c)
+	}
+	read.Truth, read.Err = operation.Truth{}, provisioner.Errorf(provisioner.Unavailable, "try again")
+	c = disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v, Job: read}).Status.Conversion
+	if c == nil || c.Percent != 10 || !c.Time.Time.Equal(objects.Now) {
+		t.Fatalf("the disk cannot be read: got %+v, want 10 %%, looked at now", c)
+	}
 	done := operation.Job{
 		Work:  operation.WorkReadDisk,
 		Phase: operation.PhaseEnded,
@@ -664,8 +913,10 @@ func TestCachingOfWhatTheDiskIsNow(t *testing.T) {
 		volume *apiv1.AzVolume
 		want   string
 	}{
-		"as chosen":             {objects.NewVolume(cached), "ReadOnly"},
-		"shared":                {objects.NewVolume(func(v *apiv1.AzVolume) { v.Spec.Disk.CachingMode = "ReadOnly" }), "None"},
+		"as chosen": {objects.NewVolume(cached), "ReadOnly"},
+		"shared":    {objects.NewVolume(func(v *apiv1.AzVolume) { v.Spec.Disk.CachingMode = "ReadOnly" }), "None"},
+		"of ultra performance": {objects.NewVolume(cached, func(v *apiv1.AzVolume) { v.Spec.Disk.SKUName = "UltraSSD_LRS" }),
+			"None"},
 		"grown beyond 4095 GiB": {objects.NewVolume(cached, func(v *apiv1.AzVolume) { v.Status.SizeBytes = 4096 << 30 }), "None"},
 		"converted": {objects.NewVolume(cached, asked(larger),
 			func(v *apiv1.AzVolume) { v.Status.Applied.SKUName = "PremiumV2_LRS" }), "None"},

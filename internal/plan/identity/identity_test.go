@@ -38,6 +38,8 @@ func TestIdentify(t *testing.T) {
 		"virtualMachineScaleSets/set/virtualMachines/7"
 	otherPlatform := candidate("a", "", vmA)
 	otherPlatform.Node.Spec.ProviderID = "kind://docker/kind/a"
+	otherResource, otherScheme := candidate("a", vms+"disks/a", vmA), candidate("a", "", vmA)
+	otherScheme.Node.Spec.ProviderID = vmB
 	for name, test := range map[string]struct {
 		node       identity.Node
 		others     []identity.Node
@@ -54,6 +56,12 @@ func TestIdentify(t *testing.T) {
 		"no providerID, and no other node names the VM": {candidate("a", "", vmA),
 			[]identity.Node{candidate("a", "", vmA)}, vmA, ""},
 		"a providerID of another platform does not count": {otherPlatform, nil, vmA, ""},
+		"a providerID of something else does not count":   {otherResource, nil, vmA, ""},
+		"a providerID that is not Azure's does not count": {otherScheme, nil, vmA, ""},
+		"no providerID, and another node says to be another VM": {candidate("a", "", vmA),
+			[]identity.Node{candidate("b", "", vmB)}, vmA, ""},
+		"no providerID, and another node says nothing": {candidate("a", "", vmA),
+			[]identity.Node{candidate("b", "", "")}, vmA, ""},
 		"no providerID, and another node says the same": {candidate("a", "", vmA),
 			[]identity.Node{candidate("b", "", vmA)}, "", apiv1.ReasonVMNamedTwice},
 		"no providerID, and another node's names the VM": {candidate("a", "", vmA),
@@ -84,6 +92,9 @@ func TestIdentify(t *testing.T) {
 			if got.VMID != test.want || got.Reason != test.wantReason || (got.Reason == "") != (got.Message == "") {
 				t.Errorf("got VM %q, reason %q (%s); want VM %q, reason %q", got.VMID, got.Reason, got.Message, test.want,
 					test.wantReason)
+			}
+			if got.Name != "a" {
+				t.Errorf("got the name %q, want a", got.Name)
 			}
 		})
 	}
@@ -130,6 +141,25 @@ func TestTheZoneOfANodeIsThatOfItsLabels(t *testing.T) {
 		got := identity.Identify(node, nil)
 		if [2]string{got.Location, got.Zone} != test.want {
 			t.Errorf("%s: got region %q zone %q, want %q", name, got.Location, got.Zone, test.want)
+		}
+	}
+}
+
+func TestANodeOfAzureHasTheVMOfItsProviderID(t *testing.T) {
+	t.Parallel()
+	const vm = vms + "virtualMachines/a"
+	labels := map[string]string{
+		corev1.LabelTopologyRegion:     "EastUS",
+		corev1.LabelTopologyZone:       "eastus-2",
+		corev1.LabelInstanceTypeStable: "Standard_D4s_v5",
+	}
+	for provider, want := range map[string]string{vm: vm, vms + "disks/a": "", "": ""} {
+		node := candidate("a", provider, "").Node
+		node.Labels = labels
+		got, ok := identity.SpecOf(node)
+		spec := apiv1.AzDriverNodeSpec{VMID: want, VMSize: "Standard_D4s_v5", Location: "eastus", Zone: "2"}
+		if got != spec || ok != (want != "") {
+			t.Errorf("providerID of %q: got %+v, %t; want %+v, %t", provider, got, ok, spec, want != "")
 		}
 	}
 }

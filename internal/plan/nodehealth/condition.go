@@ -16,7 +16,7 @@ func Condition(j Judgement) metav1.Condition {
 	switch {
 	case j.State == Healthy:
 		c.Status, c.Reason = metav1.ConditionTrue, apiv1.ReasonHeartbeatFresh
-	case j.State == Down && j.Stopped:
+	case j.Stopped:
 		c.Status, c.Reason = metav1.ConditionFalse, apiv1.ReasonVMStopped
 	case j.State == Down:
 		c.Status, c.Reason = metav1.ConditionFalse, apiv1.ReasonVMDown
@@ -63,7 +63,7 @@ func Published(d *apiv1.AzDriverNode) (State, *metav1.Condition) {
 		return Unknown, nil
 	case c.Status == metav1.ConditionTrue:
 		return Healthy, c
-	case c.Status == metav1.ConditionFalse && (c.Reason == apiv1.ReasonVMDown || c.Reason == apiv1.ReasonVMStopped):
+	case c.Reason == apiv1.ReasonVMDown || c.Reason == apiv1.ReasonVMStopped:
 		return Down, c
 	case c.Status == metav1.ConditionFalse:
 		return Lost, c

@@ -55,6 +55,13 @@ func TestAPublishedJudgementIsReadOnTheSameScale(t *testing.T) {
 			}
 		})
 	}
+	t.Run("one of many Suspect nodes is published as Suspect", func(t *testing.T) {
+		t.Parallel()
+		c := nodehealth.Condition(nodehealth.Judgement{State: nodehealth.Suspect, Evidence: "late", MassLoss: true})
+		if c.Reason != apiv1.ReasonHeartbeatStale || c.Message != "late" {
+			t.Errorf("got condition %+v, want %s: late", c, apiv1.ReasonHeartbeatStale)
+		}
+	})
 	t.Run("nothing is published", func(t *testing.T) {
 		t.Parallel()
 		if got, found := nodehealth.Published(&apiv1.AzDriverNode{}); got != nodehealth.Unknown || found != nil {

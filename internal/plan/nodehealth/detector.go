@@ -140,7 +140,7 @@ func (d *Detector) Doubted() []string {
 // stoodStill reports whether this process has done nothing for so long that the silence of the nodes
 // may have been its own. What it knew of them before then is out of date.
 func (d *Detector) stoodStill(now time.Time) bool {
-	return !d.lastStep.IsZero() && now.Sub(d.lastStep) > standstill
+	return now.Sub(d.lastStep) > standstill
 }
 
 // judge judges all nodes.
@@ -154,16 +154,16 @@ func (d *Detector) judge(now time.Time) {
 	massSilence, _ := MassGuard(total.lost+total.suspect, total.all, d.config.MassLossThreshold)
 	for _, n := range d.nodes {
 		j := n.next
-		counted := j.State == Lost && !n.decided(j)
 		switch {
 		case j.State == Suspect:
 			j.MassLoss = massSilence
 		case j.State == Healthy:
 		case !d.config.Enabled:
 			j.HeldBack = heldSwitchedOff
-		case counted && undecided && n.health.State != Lost:
+		case n.decided(j):
+		case undecided && n.health.State != Lost:
 			j.State, j.Evidence = Suspect, j.Evidence+"; the other nodes have not been probed since"
-		case counted && (held || undecided):
+		case held || undecided:
 			j.HeldBack, j.MassLoss = d.mass.why, true
 		}
 		d.set(n, j, now)
@@ -180,7 +180,7 @@ func (d *Detector) judgement(n *node, now time.Time) Judgement {
 		j.SilentFrom = last
 	}
 	j.State, j.Evidence = Judge(signs)
-	j.Stopped = j.State == Down && signs.Stopped()
+	j.Stopped = signs.Stopped()
 	j.Paused = j.State == Suspect && signs.Contact && signs.Pause != ""
 	return j
 }
@@ -195,7 +195,7 @@ func (d *Detector) set(n *node, j Judgement, now time.Time) {
 	if j.State != Lost {
 		n.confirmed = false
 	}
-	n.doubted = n.doubted || j.State != Healthy
+	n.doubted = j.State != Healthy
 	n.inherited = n.inherited && j.State == Suspect && d.overdue(n) <= 0
 	if result := n.endPause(j, now); result != "" {
 		d.found.Pauses = append(d.found.Pauses, result)
@@ -221,7 +221,7 @@ func (d *Detector) signs(n *node, now time.Time) Signs {
 		WasSuspect:    n.doubted,
 		Contact:       d.contact.alive(now),
 		Confirmed:     n.confirmed,
-		ProbeWorks:    d.config.Probes && n.probe.works,
+		ProbeWorks:    n.probe.works,
 		ProbeFailures: n.probe.failures,
 		Power:         n.azure.power,
 		VMGone:        n.azure.gone,

@@ -6,6 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -20,8 +24,13 @@ func TestAPowerCutIsDetectedWithinTenSecondsOfTheLastHeartbeat(t *testing.T) {
 		w.cut(nodes[0])
 		w.pass(20*time.Second, w.is(nodes[0], nodehealth.Lost))
 		v := w.health(nodes[0])
-		if took := w.now.Sub(last); took > 10*time.Second || took < 6*time.Second || !v.Fence() || v.SilentFrom != cut {
+		if took := w.now.Sub(last); took > 10*time.Second || took < 6*time.Second || !v.Fence() || v.MassLoss ||
+			v.SilentFrom != cut || v.Since != w.now {
 			t.Errorf("phase %s: after %s: %+v", phase, took, v)
+		}
+		w.sleep(time.Second)
+		if got := w.health(nodes[0]).Since; got != v.Since {
+			t.Errorf("phase %s: got it lost since %s a second later, want since %s", phase, got, v.Since)
 		}
 		for _, n := range nodes[1:] {
 			if w.state(n) != nodehealth.Healthy {
@@ -128,11 +137,12 @@ func TestAPartitionOfTheControllerIsHeldBack(t *testing.T) {
 // minute later, the guard counted both, and nothing moved.
 func TestTheGuardDoesNotCountANodeFromWhichEverythingWasTaken(t *testing.T) {
 	for name, test := range map[string]struct {
-		over, restart bool
-		fenced        bool
+		over, restart, unread bool
+		fenced                bool
 	}{
 		"its failover is over":                            {over: true, fenced: true},
 		"its failover is over, and another process leads": {over: true, restart: true, fenced: true},
+		"its failover is over, and cannot be read since":  {over: true, unread: true, fenced: true},
 		"its failover is not over":                        {},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -143,6 +153,8 @@ func TestTheGuardDoesNotCountANodeFromWhichEverythingWasTaken(t *testing.T) {
 			w.pass(20*time.Second, w.is(nodes[0], nodehealth.Lost))
 			w.machines[nodes[0]].failedOver = test.over
 			w.sleep(time.Minute)
+			w.unread = test.unread
+			w.sleep(5 * time.Second)
 			w.cut(nodes[1])
 			if test.restart {
 				w.publish()
@@ -188,8 +200,8 @@ func TestAStoppedVMIsDownWithinFiveSeconds(t *testing.T) {
 			}
 			took, down := w.pass(20*time.Second,
 				func() bool { return w.state(nodes[0]) == nodehealth.Down && w.state(nodes[1]) == nodehealth.Down })
-			if !down || took > 5*time.Second || !w.health(nodes[0]).Fence() {
-				t.Fatalf("after %s: %+v", took, w.health(nodes[0]))
+			if v := w.health(nodes[0]); !down || took > 5*time.Second || !v.Fence() || v.Off() != (name != "stopped") {
+				t.Fatalf("after %s: %+v", took, v)
 			}
 			// It holds as long as Azure says so, also while Azure says nothing.
 			w.machines[nodes[0]].gone, w.machines[nodes[0]].power = false, ""
@@ -230,6 +242,132 @@ func TestANodeThatOnlyLostTheAPIServerStaysSilent(t *testing.T) {
 	w.cut(n)
 	if took, lost := w.pass(time.Minute, w.is(n, nodehealth.Lost)); !lost || took > 10*time.Second {
 		t.Errorf("after %s: %+v", took, w.health(n))
+	}
+}
+
+// Three seconds without an answer of the API server are not yet a loss of contact.
+func TestAShortOutageOfTheAPIServerChangesNoJudgement(t *testing.T) {
+	w := newFleet(t)
+	victim := w.add(5, fast)[0]
+	w.sleep(40 * time.Second)
+	w.cut(victim)
+	var pinged time.Time
+	w.hold = func(look nodehealth.Look) bool {
+		if look.Kind == nodehealth.LookPing && !w.outage {
+			pinged = w.now
+		}
+		return false
+	}
+	w.pass(20*time.Second, w.is(victim, nodehealth.Lost))
+	w.sleep(time.Second)
+	w.outage = true
+	away := pinged.Add(3 * time.Second)
+	w.never(away.Sub(w.now)-250*time.Millisecond, func(j nodehealth.Judgement) bool { return j.State == nodehealth.Suspect })
+	w.now, w.outage = away, false
+	w.never(5*time.Second, func(j nodehealth.Judgement) bool { return j.State == nodehealth.Suspect })
+	w.outage = true
+	if w.pass(10*time.Second, w.is(victim, nodehealth.Suspect)); w.now.Sub(pinged) != 3250*time.Millisecond {
+		t.Errorf("got it Suspect %s after the last answer of the API server, want 3.25 s", w.now.Sub(pinged))
+	}
+}
+
+func TestTheAPIServerIsPingedOnceASecondOneRequestAtATime(t *testing.T) {
+	w := newFleet(t)
+	w.add(3, fast)
+	pings := 0
+	w.hold = func(look nodehealth.Look) bool {
+		if look.Kind == nodehealth.LookPing {
+			pings++
+		}
+		return false
+	}
+	if w.sleep(10 * time.Second); pings != 11 {
+		t.Errorf("got %d pings in ten seconds, want 11", pings)
+	}
+	w.hold = func(look nodehealth.Look) bool { return look.Kind == nodehealth.LookPing }
+	if w.sleep(10 * time.Second); len(w.held) != 1 {
+		t.Errorf("got %d pings while the first one has no answer, want 1", len(w.held))
+	}
+}
+
+// A node that has not answered a request is lost by the first ping after its patience.
+func TestTheAPIServerIsPingedAtOnceWhenAJudgementWaitsForIt(t *testing.T) {
+	w := newFleet(t, func(c *nodehealth.Config) { c.Patience = 8 * time.Second })
+	n := w.addProbed(3)[0]
+	pings := 0
+	w.hold = func(look nodehealth.Look) bool {
+		if look.Kind == nodehealth.LookPing {
+			pings++
+		}
+		return false
+	}
+	w.sleep(500 * time.Millisecond)
+	w.cut(n)
+	pings = 0
+	if w.pass(20*time.Second, w.is(n, nodehealth.Lost)); pings != 9 {
+		t.Errorf("got %d pings until the node is lost, want one a second, and one after the patience", pings)
+	}
+	pings = 0
+	if w.sleep(10 * time.Second); pings > 11 {
+		t.Errorf("got %d pings in ten seconds after that, want one a second", pings)
+	}
+	w.restore(n)
+	w.sleep(10 * time.Second)
+	w.cut(n)
+	w.sleep(7 * time.Second)
+	w.outage = true
+	w.sleep(4 * time.Second)
+	pings = 0
+	if w.sleep(10 * time.Second); pings > 11 {
+		t.Errorf("got %d pings in ten seconds without an answer, want one a second", pings)
+	}
+}
+
+// The first second signal of a node that never answered a probe is its lease, whatever an earlier
+// controller has published.
+func TestProbesThatWereNeverAnsweredAreNoSign(t *testing.T) {
+	for name, test := range map[string]struct {
+		probes, published bool
+		lost              bool
+	}{
+		"never answered, and no lease":           {probes: true},
+		"not probed by this controller, a lease": {published: true, lost: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newFleet(t, func(c *nodehealth.Config) { c.Probes = test.probes })
+			nodes := append(w.add(1, fast), w.add(4, rare)...)
+			w.machines[nodes[0]].answers = false
+			for _, n := range nodes {
+				if test.published {
+					w.change(n, func(d *apiv1.AzDriverNode) {
+						d.Status.Conditions = []metav1.Condition{
+							{Type: apiv1.NodeConditionProbeable, Status: metav1.ConditionTrue},
+						}
+					})
+					w.machines[n].renewed = w.now
+					w.report(n)
+				}
+			}
+			w.sleep(40 * time.Second)
+			w.machines[nodes[0]].beats = false
+			if _, got := w.pass(2*time.Minute, w.fence(nodes[0])); got != test.lost {
+				t.Errorf("got %+v, want that its fence may begin: %t", w.health(nodes[0]), test.lost)
+			}
+		})
+	}
+}
+
+// It is asked when the heartbeat is half an interval late.
+func TestAzureIsAskedAboutANodeThatIsLate(t *testing.T) {
+	w := newFleet(t)
+	n := w.add(3, fast)[0]
+	w.machines[n].answers = false
+	w.sleep(40 * time.Second)
+	w.cut(n)
+	last := w.machines[n].next.Add(-fast)
+	w.pass(10*time.Second, func() bool { return w.questions[n] > 0 })
+	if took := w.now.Sub(last); took != 4*time.Second {
+		t.Errorf("asked %s after the last heartbeat, want at the first ping after 3 s, 4 s after it", took)
 	}
 }
 
@@ -276,6 +414,9 @@ func TestANodeWithoutAHeartbeatHasItsGrace(t *testing.T) {
 	if v := w.health("unknown"); v.State != nodehealth.Healthy || v.Fence() {
 		t.Errorf("a node that was never observed: %+v", v)
 	}
+	if c := w.detector.Conditions("unknown", w.now); len(c) > 0 {
+		t.Errorf("a node that was never observed: got the conditions %+v, want none", c)
+	}
 }
 
 func TestWhereProbesNeverWorkedTheLeaseDecides(t *testing.T) {
@@ -288,8 +429,25 @@ func TestWhereProbesNeverWorkedTheLeaseDecides(t *testing.T) {
 		w.never(10*time.Second, fenced)
 		w.machines[n].renewed = w.now
 	}
-	if took, lost := w.pass(2*time.Minute, w.is(n, nodehealth.Lost)); !lost || took < 40*time.Second || took > 60*time.Second {
+	if took, lost := w.pass(2*time.Minute, w.fence(n)); !lost || took < 40*time.Second || took > 60*time.Second {
 		t.Errorf("after %s: %+v", took, w.health(n))
+	}
+}
+
+// A lease that is created again counts from then on, whatever it says.
+func TestALeaseThatIsGoneIsNoSign(t *testing.T) {
+	w := newFleet(t, func(c *nodehealth.Config) { c.Probes = false })
+	n := w.add(5, fast)[0]
+	w.sleep(40 * time.Second)
+	renewed := w.now
+	w.machines[n].renewed, w.machines[n].beats = renewed, false
+	w.sleep(20 * time.Second)
+	w.machines[n].renewed = time.Time{}
+	w.never(time.Minute, fenced)
+	w.machines[n].renewed = renewed
+	w.never(40*time.Second, fenced)
+	if took, lost := w.pass(40*time.Second, w.fence(n)); !lost {
+		t.Errorf("got %+v after another %s, want it lost", w.health(n), took)
 	}
 }
 
@@ -311,10 +469,27 @@ func TestAHeartbeatEndsWhatTheLeaseSaid(t *testing.T) {
 func TestProbesThatHeartbeatsContradictDoNotCount(t *testing.T) {
 	w := newFleet(t)
 	n := w.add(5, fast)[0]
+	never := w.names[1]
+	w.machines[never].answers = false
+	probeable := func(n string) string {
+		if c := meta.FindStatusCondition(w.detector.Conditions(n, w.now), apiv1.NodeConditionProbeable); c != nil {
+			return string(c.Status) + " " + c.Reason
+		}
+		return ""
+	}
+	if got := probeable(n); got != "" {
+		t.Errorf("before a probe: got the condition %s, want none", got)
+	}
 	w.sleep(40 * time.Second)
 	w.publish()                   // that probes reach the node
 	w.machines[n].answers = false // a firewall
 	w.sleep(3 * time.Minute)
+	if got := probeable(n); got != "False "+apiv1.ReasonProbesContradicted {
+		t.Errorf("after heartbeats without answers: got the condition %s, want False %s", got, apiv1.ReasonProbesContradicted)
+	}
+	if got := probeable(never); got != "" {
+		t.Errorf("a node that never answered: got the condition %s, want none", got)
+	}
 	w.machines[n].beats = false
 	w.never(time.Minute, fenced)
 }
@@ -379,9 +554,74 @@ func TestFailoverThatIsSwitchedOffJudgesAndHoldsBack(t *testing.T) {
 	if v := w.health(n); v.State != nodehealth.Lost || !strings.Contains(v.HeldBack, "switched off") || v.MassLoss {
 		t.Errorf("%+v", v)
 	}
+	if v := w.health(w.names[1]); v.HeldBack != "" {
+		t.Errorf("a node that is well: got held back (%s), want not", v.HeldBack)
+	}
 	if len(w.questions) > 0 {
 		t.Errorf("questions %v", w.questions)
 	}
+}
+
+func TestAzureIsNotAskedIfItCannotBe(t *testing.T) {
+	w := newFleet(t, func(c *nodehealth.Config) { c.Questions = false })
+	n := w.add(5, fast)[0]
+	w.sleep(40 * time.Second)
+	w.cut(n)
+	if w.sleep(20 * time.Second); !w.health(n).Fence() || len(w.questions) > 0 {
+		t.Errorf("got %+v after the questions %v, want that its fence may begin without one", w.health(n), w.questions)
+	}
+}
+
+func TestTheCallerHearsOfEveryChangeOfAJudgement(t *testing.T) {
+	mute := func(w *fleet, names ...string) {
+		for _, n := range names {
+			w.machines[n].beats = false
+		}
+	}
+	stopped := func(w *fleet, nodes []string) { w.switchOff(provisioner.PowerStopped, nodes[0]) }
+	for name, test := range map[string]struct {
+		before, change func(*fleet, []string)
+	}{
+		"Suspect": {nil, func(w *fleet, nodes []string) { mute(w, nodes[0]) }},
+		"one of many that are Suspect": {func(w *fleet, nodes []string) { mute(w, nodes[0]) },
+			func(w *fleet, nodes []string) { mute(w, nodes[1]) }},
+		"lost, and now without the guard": {func(w *fleet, nodes []string) { w.cut(nodes...) },
+			func(w *fleet, nodes []string) { w.restore(nodes[1:]...) }},
+		"paused, and the API server is away": {
+			func(w *fleet, nodes []string) {
+				w.announce(nodes[0], freezes("e", w.now.Add(35*time.Second)))
+				mute(w, nodes[0])
+			},
+			func(w *fleet, _ []string) { w.outage = true }},
+		"Down, and now deallocated": {stopped,
+			func(w *fleet, nodes []string) { w.machines[nodes[0]].power = provisioner.PowerDeallocated }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newFleet(t)
+			nodes := w.add(4, fast)
+			w.sleep(10 * time.Second)
+			if test.before != nil {
+				test.before(w, nodes)
+			}
+			w.sleep(40 * time.Second)
+			was := w.health(nodes[0])
+			w.changed = nil
+			test.change(w, nodes)
+			w.sleep(20 * time.Second)
+			if !slices.Contains(w.changed, nodes[0]) {
+				t.Errorf("got the changes %v from %+v to %+v, want %s among them", w.changed, was, w.health(nodes[0]), nodes[0])
+			}
+		})
+	}
+	t.Run("several at once, in the order of their names", func(t *testing.T) {
+		w := newFleet(t)
+		nodes := w.add(2, fast)
+		w.changed = nil
+		w.take(w.detector.See(w.now, nodehealth.Removed(nodes[1]), nodehealth.Removed(nodes[0])))
+		if !slices.Equal(w.changed, nodes) {
+			t.Errorf("got the changes %v, want %v", w.changed, nodes)
+		}
+	})
 }
 
 func TestTheCallerHearsOfChangesAndOfTheEndOfTheGrace(t *testing.T) {

@@ -62,10 +62,6 @@ func (p *pauses) announce(events []apiv1.MaintenanceEvent, now time.Time) (added
 // each answered probe would begin another excuse.
 func (d *Detector) excuse(n *node, now time.Time) {
 	p := &n.pauses
-	if len(p.events) == 0 && !p.paused {
-		p.excuse = Excuse{}
-		return
-	}
 	silentFrom := n.lastSign(now)
 	if !n.probe.works { // no sign is expected before the next heartbeat
 		silentFrom = silentFrom.Add(Promise(n.promise))
@@ -92,9 +88,9 @@ func (n *node) endPause(j Judgement, now time.Time) PauseResult {
 	case j.Paused:
 		p.paused, p.since = true, p.excuse.SilentFrom
 		return ""
-	case p.paused && j.State == Suspect && p.excuse.Holds(now):
+	case j.State == Suspect && p.excuse.Holds(now):
 		return "" // the API server does not answer just now
-	case !p.paused && j.State == Lost && n.health.State != Lost && p.excuse.Refused:
+	case j.State == Lost && n.health.State != Lost && p.excuse.Refused:
 		return PauseRefused
 	case !p.paused:
 		return ""

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
@@ -47,6 +48,16 @@ func TestANodeSurvivesThePauseThatAzureHasAnnounced(t *testing.T) {
 			e.Started, e.NotBefore = true, nil
 			w.announce(node, e)
 		},
+		"an event that has begun, with the time of before": func(w *fleet, node string) {
+			e := freezes("e", w.now.Add(-time.Hour))
+			e.Started = true
+			w.announce(node, e)
+		},
+		"an event without a time": func(w *fleet, node string) {
+			e := freezes("e", w.now)
+			e.NotBefore = nil
+			w.announce(node, e)
+		},
 		"an event that may have begun long ago": func(w *fleet, node string) {
 			w.announce(node, freezes("e", w.now.Add(-20*time.Minute)))
 		},
@@ -78,6 +89,13 @@ func TestASilenceThatNoAnnouncementExcusesIsALoss(t *testing.T) {
 		},
 		"an event of later":       func(w *fleet, node string) { w.announce(node, freezes("e", w.now.Add(time.Minute))) },
 		"an event of long before": func(w *fleet, node string) { w.announce(node, freezes("e", w.now.Add(-time.Hour))) },
+		"an event that has begun, and was seen first long before": func(w *fleet, node string) {
+			e := freezes("e", w.now)
+			e.Started = true
+			w.announce(node, e)
+			w.sleep(31 * time.Minute)
+			w.beat(node)
+		},
 		"an event that has ended or was cancelled": func(w *fleet, node string) {
 			w.announce(node, freezes("e", w.now))
 			w.announce(node)
@@ -94,6 +112,9 @@ func TestASilenceThatNoAnnouncementExcusesIsALoss(t *testing.T) {
 			w.cut(victim)
 			if took, lost := w.pass(time.Minute, w.is(victim, nodehealth.Lost)); !lost || took > 3*time.Second {
 				t.Errorf("got %+v after %s, want it lost within 3 s", w.health(victim), took)
+			}
+			if len(w.pauses) > 0 {
+				t.Errorf("got the results %v of excused silences, want none", w.pauses)
 			}
 		})
 	}
@@ -127,8 +148,8 @@ func TestWhatAzureSaysOfAVMOverridesAnAnnouncement(t *testing.T) {
 			w.cut(victim)
 			w.sleep(6 * time.Second)
 			change(w.machines[victim])
-			if took, down := w.pass(10*time.Second, w.is(victim, nodehealth.Down)); !down {
-				t.Errorf("got %+v after %s, want it Down", w.health(victim), took)
+			if took, down := w.pass(10*time.Second, w.is(victim, nodehealth.Down)); !down || w.health(victim).Paused {
+				t.Errorf("got %+v after %s, want it Down and not Paused", w.health(victim), took)
 			}
 		})
 	}
@@ -166,6 +187,62 @@ func TestLaw7AnnouncementsDelayAFenceOnlyForALimitedTime(t *testing.T) {
 	}
 }
 
+func TestALossIsCountedOnceAsRefused(t *testing.T) {
+	w := newFleet(t, func(c *nodehealth.Config) { c.PauseLimits = nodehealth.PauseLimits{PerHour: time.Minute} })
+	victim := w.addProbed(5)[0]
+	w.announce(victim, freezes("e", w.now))
+	if w.sleep(10 * time.Second); w.pauses[nodehealth.PauseRefused] != 0 {
+		t.Errorf("got the results %v while the node is well, want none", w.pauses)
+	}
+	w.cut(victim)
+	w.pass(10*time.Second, w.is(victim, nodehealth.Lost))
+	if w.sleep(10 * time.Second); w.pauses[nodehealth.PauseRefused] != 1 || len(w.pauses) != 1 {
+		t.Errorf("got the results %v, want one that was refused", w.pauses)
+	}
+}
+
+func TestAnEventIsNewOnce(t *testing.T) {
+	w := newFleet(t)
+	n := w.add(1, fast)[0]
+	e, f := freezes("e", w.now), freezes("f", w.now)
+	for _, step := range []struct{ events, want []apiv1.MaintenanceEvent }{
+		{[]apiv1.MaintenanceEvent{e}, []apiv1.MaintenanceEvent{e}},
+		{[]apiv1.MaintenanceEvent{e}, nil},
+		{[]apiv1.MaintenanceEvent{e, f}, []apiv1.MaintenanceEvent{f}},
+	} {
+		w.change(n, func(d *apiv1.AzDriverNode) { d.Status.Maintenance = &apiv1.NodeMaintenance{Events: step.events} })
+		got := w.detector.See(w.now, nodehealth.Report{AzDriverNode: w.machines[n].driver}).Announced
+		if !equality.Semantic.DeepEqual(got, step.want) {
+			t.Errorf("got the new events %+v, want %+v", got, step.want)
+		}
+	}
+}
+
+func TestANodeThatSendsHeartbeatsIsNotPaused(t *testing.T) {
+	w := newFleet(t)
+	n := w.addProbed(3)[0]
+	w.announce(n, freezes("e", w.now))
+	w.never(14*time.Second, func(j nodehealth.Judgement) bool { return j.Paused })
+}
+
+// A node that probes do not reach gives no sign of life before its next heartbeat.
+func TestThePauseOfANodeThatIsNotProbedBeginsAtItsNextHeartbeat(t *testing.T) {
+	w := newFleet(t)
+	victim := w.add(5, slow)[0]
+	w.machines[victim].answers = false
+	w.sleep(time.Minute)
+	e, forever := freezes("e", w.now.Add(20*time.Second)), int32(1<<30)
+	e.DurationSeconds = &forever
+	w.announce(victim, e)
+	w.cut(victim)
+	if w.sleep(80 * time.Second); !w.health(victim).Paused {
+		t.Errorf("got %+v, want it Paused for a minute after the heartbeat that was due after 30 s", w.health(victim))
+	}
+	if w.sleep(12 * time.Second); w.health(victim).Paused {
+		t.Errorf("got %+v, want its pause over", w.health(victim))
+	}
+}
+
 func TestLaw7AnAnsweredProbeDoesNotProlongAnExcuse(t *testing.T) {
 	w := newFleet(t)
 	victim := w.addProbed(5)[0]
@@ -195,6 +272,58 @@ func TestAnEventThatIsRemovedDoesNotEndThePause(t *testing.T) {
 	w.never(9*time.Second, fenced)
 	if v := w.health(victim); !v.Paused {
 		t.Errorf("got %+v, want it Paused", v)
+	}
+}
+
+// The announcement as it is now counts, also during the pause.
+func TestAnEventThatIsChangedDuringThePauseCounts(t *testing.T) {
+	w := newFleet(t)
+	victim := w.addProbed(5)[0]
+	e := freezes("e", w.now)
+	w.announce(victim, e)
+	w.cut(victim)
+	w.sleep(5 * time.Second)
+	e.DurationSeconds = nil // the longest that Azure documents
+	w.change(victim, func(d *apiv1.AzDriverNode) { d.Status.Maintenance.Events = []apiv1.MaintenanceEvent{e} })
+	w.report(victim)
+	if w.never(29*time.Second, fenced); len(w.pauses) > 0 {
+		t.Errorf("got the results %v during the pause, want none", w.pauses)
+	}
+	if took, lost := w.pass(5*time.Second, w.is(victim, nodehealth.Lost)); !lost {
+		t.Errorf("got %+v after another %s, want it lost", w.health(victim), took)
+	}
+}
+
+func TestAnOutageOfTheAPIServerDoesNotEndAPause(t *testing.T) {
+	w := newFleet(t)
+	victim := w.addProbed(5)[0]
+	w.announce(victim, freezes("e", w.now))
+	w.cut(victim)
+	w.sleep(4 * time.Second)
+	w.outage = true
+	w.sleep(6 * time.Second)
+	if v := w.health(victim); v.Paused || v.State != nodehealth.Suspect {
+		t.Errorf("without the API server: got %+v, want it Suspect, and not Paused", v)
+	}
+	w.outage = false
+	w.sleep(2 * time.Second)
+	w.restore(victim)
+	w.sleep(time.Second)
+	if len(w.pauses) != 1 || w.pauses[nodehealth.PauseSurvived] != 1 {
+		t.Errorf("got the results %v, want one that was survived", w.pauses)
+	}
+}
+
+func TestAPauseEndsWithItsExcuseAlsoIfTheNodeAnswersProbes(t *testing.T) {
+	w := newFleet(t)
+	victim := w.addProbed(5)[0]
+	w.announce(victim, freezes("e", w.now))
+	w.cut(victim)
+	w.sleep(14 * time.Second)
+	w.machines[victim].answers = true
+	w.sleep(10 * time.Second)
+	if v := w.health(victim); v.State != nodehealth.Suspect || w.pauses[nodehealth.PauseExceeded] != 1 {
+		t.Errorf("got %+v and the results %v, want it Suspect, and one that was exceeded", v, w.pauses)
 	}
 }
 
@@ -289,12 +418,38 @@ func TestAProcessThatStoodStillFencesNothingByAnOldJudgement(t *testing.T) {
 	if !w.health(victim).Fence() {
 		t.Fatalf("got %+v, want that its fence may begin", w.health(victim))
 	}
+	if v, _ := w.detector.Health(victim, w.now.Add(2*time.Second)); !v.Fence() {
+		t.Errorf("two seconds after the last look: got %+v, want that its fence may begin", v)
+	}
 	w.now = w.now.Add(3 * time.Second)
+	if v := w.health(w.names[1]); v.HeldBack != "" {
+		t.Errorf("a node that is well: got held back (%s), want not", v.HeldBack)
+	}
 	if v := w.health(victim); v.Fence() || v.State != nodehealth.Lost {
 		t.Errorf("after the standstill: got %+v, want it Lost, and no fence by a judgement of before", v)
 	}
 	if _, fence := w.pass(10*time.Second, w.fence(victim)); !fence {
 		t.Errorf("some seconds later: got %+v, want that its fence may begin", w.health(victim))
+	}
+}
+
+func TestAStandstillDoesNotReplaceOtherEvidence(t *testing.T) {
+	for name, test := range map[string]struct {
+		power provisioner.PowerState
+		cut   int
+		held  string
+	}{
+		"Azure says that the VM is down": {provisioner.PowerDeallocated, 1, ""},
+		"the guard holds the fence back": {provisioner.PowerRunning, 4, "seem lost at once"},
+	} {
+		w := newFleet(t)
+		nodes := w.addProbed(5)
+		w.switchOff(test.power, nodes[:test.cut]...)
+		w.sleep(20 * time.Second)
+		w.now = w.now.Add(3 * time.Second)
+		if v := w.health(nodes[0]); !strings.Contains(v.HeldBack, test.held) || (v.HeldBack == "") != (test.held == "") {
+			t.Errorf("%s: got held back (%s), want (%s)", name, v.HeldBack, test.held)
+		}
 	}
 }
 

@@ -31,6 +31,8 @@ type fleet struct {
 	names    []string
 	// outage cuts all nodes and the controller off the API server.
 	outage bool
+	// unread says that the volumes of nodes cannot be read from the cache.
+	unread bool
 	// probes, requests and questions count the looks at each node, pauses the results.
 	probes, requests, questions map[string]int
 	pauses                      map[nodehealth.PauseResult]int
@@ -150,7 +152,7 @@ func (w *fleet) answer(look nodehealth.Look) nodehealth.Observation {
 		}
 		return nodehealth.SilenceRead{Look: look, Report: m.driver, Announced: m.announced}
 	case nodehealth.LookStake:
-		return nodehealth.StakeRead{Look: look, Read: true, FailedOver: m.failedOver}
+		return nodehealth.StakeRead{Look: look, Read: !w.unread, FailedOver: m.failedOver && !w.unread}
 	}
 	w.Fatalf("got a look of an unknown kind: %+v", look)
 	return nil
@@ -175,6 +177,9 @@ func (w *fleet) request(name string) bool {
 // ask is Azure.
 func (w *fleet) ask(look nodehealth.Look) nodehealth.PowerRead {
 	m := w.machines[look.Node]
+	if look.VMID != m.driver.Spec.VMID {
+		w.Errorf("got a question about the VM %q of %s, want %q", look.VMID, look.Node, m.driver.Spec.VMID)
+	}
 	look.Question.Primary = m.primary
 	if !look.Question.Due() {
 		return nodehealth.PowerRead{Look: look}

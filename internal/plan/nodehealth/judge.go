@@ -55,12 +55,13 @@ func (s Signs) Stopped() bool { return !s.VMGone && s.Power == provisioner.Power
 // pause excuses the silence, the node is Suspect.
 func Judge(s Signs) (state State, evidence string) {
 	down := s.VMGone || s.Power == provisioner.PowerStopped || s.Power == provisioner.PowerDeallocated
-	stale := s.Silence > s.StaleAge || s.Unanswered > s.Patience
+	ignored := s.Unanswered > s.Patience
+	stale := s.Silence > s.StaleAge || ignored
 	if !down && !s.WasSuspect && !stale {
 		return Healthy, "the heartbeat is fresh"
 	}
 	since := "no heartbeat since " + s.SilentFrom.UTC().Format(time.RFC3339)
-	if s.Unanswered > s.Patience {
+	if ignored {
 		since += fmt.Sprintf(", also not within %s of a request for one", s.Patience)
 	}
 	switch {

@@ -51,6 +51,9 @@ func TestJudgeNode(t *testing.T) {
 				s.Confirmed, s.LeaseDuration, s.LeaseAge = true, 40*time.Second, 41*time.Second
 			}),
 			nodehealth.Lost, "lease for 40s"},
+		"the age of a lease without a duration is none": {
+			with(func(s *nodehealth.Signs) { s.Confirmed, s.LeaseAge = true, time.Hour }), nodehealth.Suspect,
+			"nothing is known of the kubelet's lease"},
 		"a lease that holds is none": {
 			with(func(s *nodehealth.Signs) {
 				s.Confirmed, s.LeaseDuration, s.LeaseAge = true, 40*time.Second, 40*time.Second
@@ -91,6 +94,24 @@ func TestJudgeNode(t *testing.T) {
 				t.Errorf("got %s: %s; want %s: %s", state, evidence, c.want, c.evidence)
 			}
 		})
+	}
+}
+
+func TestOnlyALostNodeIsGuarded(t *testing.T) {
+	for name, c := range map[string]struct {
+		judgement nodehealth.Judgement
+		want      bool
+	}{
+		"one of so many lost nodes that it is held back": {
+			nodehealth.Judgement{State: nodehealth.Lost, MassLoss: true, HeldBack: "2 of 4"}, true},
+		"lost, and failover is switched off": {nodehealth.Judgement{State: nodehealth.Lost, HeldBack: "off"}, false},
+		"lost, and its fence may begin":      {nodehealth.Judgement{State: nodehealth.Lost, MassLoss: true}, false},
+		"one of many Suspect nodes": {
+			nodehealth.Judgement{State: nodehealth.Suspect, MassLoss: true, HeldBack: "2 of 4"}, false},
+	} {
+		if got := c.judgement.Guarded(); got != c.want {
+			t.Errorf("%s: got guarded %t, want %t", name, got, c.want)
+		}
 	}
 }
 

@@ -33,8 +33,11 @@ func TestNotReadySince(t *testing.T) {
 		"Ready":                           {node(is(corev1.ConditionTrue)), time.Time{}},
 		"the kubelet says that it is not": {node(is(corev1.ConditionFalse)), objects.Now.Add(-time.Minute)},
 		"Kubernetes has lost the kubelet": {node(is(corev1.ConditionUnknown)), objects.Now.Add(-time.Minute)},
-		"no kubelet has ever reported":    {node(), objects.Now.Add(-time.Hour)},
-		"there is no Node":                {nil, time.Time{}},
+		"another condition is True": {
+			node(corev1.NodeCondition{Type: corev1.NodeDiskPressure, Status: corev1.ConditionTrue}, is(corev1.ConditionFalse)),
+			objects.Now.Add(-time.Minute)},
+		"no kubelet has ever reported": {node(), objects.Now.Add(-time.Hour)},
+		"there is no Node":             {nil, time.Time{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

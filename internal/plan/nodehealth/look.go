@@ -95,7 +95,7 @@ func (d *Detector) looks(now time.Time) []Look {
 	}
 	due := [lookKinds][]*node{}
 	for _, n := range d.nodes {
-		for kind := LookProbe; kind < lookKinds; kind++ {
+		for kind := range lookKinds {
 			if !n.attempt(kind).busy && d.due(kind, n, now) {
 				due[kind] = append(due[kind], n)
 			}
@@ -116,7 +116,7 @@ func (d *Detector) begin(looks []Look, kind LookKind, nodes []*node, now time.Ti
 		return strings.Compare(a.name, b.name)
 	})
 	room := looksAtOnce[kind] - d.looking[kind]
-	if kind == LookRequest && len(nodes) > 0 {
+	if kind == LookRequest {
 		room = min(room, maxRequests-d.openRequests())
 	}
 	for _, n := range nodes[:min(max(room, 0), len(nodes))] {
@@ -179,7 +179,7 @@ func (d *Detector) due(kind LookKind, n *node, now time.Time) bool {
 	case LookReview:
 		return d.asks(n) && n.mayWait() && (age >= max(d.askEvery(n), askLost) || n.azure.at.Before(d.mass.closed))
 	case LookLease:
-		return (!d.config.Probes || !n.probe.works) && d.overdue(n) > 0 && age >= d.askEvery(n)
+		return !n.probe.works && d.overdue(n) > 0 && age >= d.askEvery(n)
 	case LookSilence:
 		return !n.confirmed && age >= retryEvery && d.lostIfConfirmed(n, now)
 	case LookStake:

@@ -128,14 +128,13 @@ func (d *Detector) suspect(n *node) bool { return n.failing() || !n.probe.works 
 func (d *Detector) unseen(n *node, now time.Time) bool {
 	alarm := d.mass.alarm
 	if n.connected {
-		return !alarm.IsZero() && now.Sub(alarm) < ConnectionTimeout
+		return now.Sub(alarm) < ConnectionTimeout
 	}
-	return !alarm.IsZero() && d.config.Probes && n.probe.works && n.changed.Before(alarm) &&
-		(n.probe.at.Before(alarm) || n.probe.busy)
+	return n.probe.works && n.changed.Before(alarm) && (n.probe.at.Before(alarm) || n.probe.busy)
 }
 
 // uncounted reports whether the guard against mass loss does not count the node: the last word about
 // it is said, or Azure has announced its silence.
 func (d *Detector) uncounted(n *node, j Judgement, now time.Time) bool {
-	return n.decided(j) || !j.State.LostOrDown() && n.failing() && n.pauses.excuse.Holds(now)
+	return n.decided(j) || n.failing() && n.pauses.excuse.Holds(now)
 }

@@ -4,7 +4,11 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
 // A node whose connection ends first is not fenced before the others' connections would have ended.
@@ -16,6 +20,24 @@ func TestConnectionsThatEndLaterAreWaitedFor(t *testing.T) {
 	}
 	w.cut(nodes...)
 	w.never(20*time.Second, fenced)
+}
+
+// What Azure says of a VM does not wait for the other nodes.
+func TestANodeThatIsDownDoesNotWaitForOtherConnections(t *testing.T) {
+	w := newFleet(t, func(c *nodehealth.Config) { c.Patience = 250 * time.Millisecond })
+	nodes := w.addProbed(5)
+	for _, n := range nodes[2:] {
+		w.machines[n].ends = nodehealth.ConnectionTimeout
+	}
+	w.switchOff(provisioner.PowerDeallocated, nodes[1])
+	w.cut(nodes...)
+	w.pass(5*time.Second, w.is(nodes[1], nodehealth.Down))
+	w.pass(10*time.Second, func() bool {
+		if v := w.health(nodes[1]); !v.Fence() {
+			t.Fatalf("got %+v, want that its fence may begin", v)
+		}
+		return false
+	})
 }
 
 // Nodes without a connection are probed first, however long their probes take.
@@ -39,6 +61,113 @@ func TestProbesThatAreUnderWayAreWaitedFor(t *testing.T) {
 	}
 	w.hold = func(nodehealth.Look) bool { return false }
 	w.never(20*time.Second, fenced)
+}
+
+// A heartbeat says as much as an answered probe.
+func TestAHeartbeatEndsTheWaitForAProbe(t *testing.T) {
+	w := newFleet(t)
+	nodes := w.addProbed(4)
+	w.hold = func(look nodehealth.Look) bool { return look.Kind == nodehealth.LookProbe && look.Node != nodes[0] }
+	for _, n := range nodes[1:] {
+		w.machines[n].connected = false
+		w.see(nodehealth.ConnectionEnded{Node: n})
+	}
+	w.cut(nodes[0])
+	w.never(4*time.Second, fenced)
+	for _, n := range nodes[1:] {
+		w.beat(n)
+	}
+	if took, ended := w.pass(4*time.Second, w.fence(nodes[0])); !ended {
+		t.Errorf("got %+v %s after the heartbeats of the others, want that its fence may begin", w.health(nodes[0]), took)
+	}
+}
+
+// Its last sign of life counts, and not its last heartbeat.
+func TestConnectionsAreWaitedForIfTheLostNodeWasMuteForLong(t *testing.T) {
+	w := newFleet(t)
+	nodes := w.add(4, fast)
+	w.machines[nodes[0]].beats = false
+	w.sleep(2 * time.Minute)
+	for _, n := range nodes[1:] {
+		w.machines[n].ends = nodehealth.ConnectionTimeout
+	}
+	w.cut(nodes...)
+	w.never(20*time.Second, fenced)
+}
+
+// The patience may be longer than the time since its last sign of life for which it is news.
+func TestProbesAreWaitedForIfTheLostNodeHadMuchPatience(t *testing.T) {
+	w := newFleet(t, func(c *nodehealth.Config) { c.Patience = 40 * time.Second })
+	nodes := w.addProbed(4)
+	for _, n := range nodes[1:] {
+		w.machines[n].refuses, w.machines[n].connected = true, false
+		w.see(nodehealth.ConnectionEnded{Node: n})
+	}
+	w.cut(nodes[0])
+	w.sleep(39 * time.Second)
+	w.hold = func(look nodehealth.Look) bool { return look.Kind == nodehealth.LookProbe && look.Node != nodes[0] }
+	w.cut(nodes...)
+	w.never(20*time.Second, fenced)
+}
+
+func TestNodesThatAreProbedRarelyAreProbedBeforeAFence(t *testing.T) {
+	for phase := range 10 {
+		w := newFleet(t)
+		nodes := w.add(4, fast)
+		for _, n := range nodes[:2] { // out of step with each other
+			w.machines[n].refuses, w.machines[n].connected, w.machines[n].beats = true, false, false
+			w.see(nodehealth.ConnectionEnded{Node: n})
+			w.sleep(2500 * time.Millisecond)
+		}
+		w.sleep(2*time.Minute + time.Duration(phase)*time.Second/2)
+		w.cut(nodes[:2]...)
+		w.never(20*time.Second, fenced)
+	}
+}
+
+// Its answer would be the first one.
+func TestAnAlarmHasNoNodeProbedThatNeverAnswered(t *testing.T) {
+	w := newFleet(t)
+	quiet := w.add(1, rare)[0]
+	w.machines[quiet].answers = false
+	victim := w.addProbed(4)[0]
+	w.sleep(5 * time.Second)
+	before := w.probes[quiet]
+	w.cut(victim)
+	if w.sleep(10 * time.Second); w.probes[quiet] != before || !w.health(victim).Fence() {
+		t.Errorf("got %d probes of the node after the loss of another one (%+v), want none", w.probes[quiet]-before,
+			w.health(victim))
+	}
+}
+
+// Nodes that are late and cannot be probed may turn out to be lost.
+func TestNodesThatCannotBeProbedAreCountedWhenTheyAreLate(t *testing.T) {
+	w := newFleet(t, func(c *nodehealth.Config) { c.Probes = false })
+	for _, n := range w.add(4, fast) {
+		w.machines[n].renewed = w.now
+		w.change(n, func(d *apiv1.AzDriverNode) { // by a controller that probed
+			d.Status.Conditions = []metav1.Condition{{Type: apiv1.NodeConditionProbeable, Status: metav1.ConditionTrue}}
+		})
+	}
+	w.restart()
+	w.sleep(40 * time.Second)
+	w.cut(w.names[0])
+	w.sleep(10 * time.Second)
+	w.cut(w.names...)
+	w.never(3*time.Minute, fenced)
+}
+
+// Nodes that answer probes do not turn out to be lost, however late their heartbeats are.
+func TestNodesThatAnswerProbesAreNotCounted(t *testing.T) {
+	w := newFleet(t)
+	nodes := w.add(4, fast)
+	w.sleep(40 * time.Second)
+	w.machines[nodes[1]].beats, w.machines[nodes[2]].beats = false, false
+	w.sleep(time.Minute)
+	w.cut(nodes[0])
+	if took, ended := w.pass(20*time.Second, w.fence(nodes[0])); !ended {
+		t.Errorf("got %+v after %s, want that its fence may begin", w.health(nodes[0]), took)
+	}
 }
 
 // A node that has answered without a heartbeat for long is probed rarely. An alarm has it probed, so

@@ -137,6 +137,9 @@ func TestAProcessThatStartsDoesNotTakeTheLostForAlive(t *testing.T) {
 			t.Errorf("conditions of %s at the start: got %+v, want those that are published to stay", n, first)
 		}
 	}
+	if v := w.health(nodes[0]); v.State != nodehealth.Healthy {
+		t.Errorf("at the start a node that was published as Healthy is %+v, want it Healthy", v)
+	}
 	took, down := w.pass(time.Minute, func() bool {
 		return !slices.ContainsFunc(off, func(n string) bool { return w.state(n) != nodehealth.Down })
 	})
@@ -150,6 +153,43 @@ func TestAProcessThatStartsDoesNotTakeTheLostForAlive(t *testing.T) {
 		if got := w.detector.Conditions(n, w.now); len(got) == 0 || got[0].Message != w.health(n).Evidence {
 			t.Errorf("%s: got the conditions %+v, want those of its own judgement", n, got)
 		}
+	}
+}
+
+func TestAProcessThatStartsAsksAzureAboutTheLostAlsoWithoutProbes(t *testing.T) {
+	w := newFleet(t, func(c *nodehealth.Config) { c.Probes = false })
+	n := w.add(5, fast)[0]
+	w.sleep(40 * time.Second)
+	w.switchOff(provisioner.PowerDeallocated, n)
+	w.sleep(time.Minute)
+	w.publish()
+	w.restart()
+	if took, down := w.pass(10*time.Second, w.is(n, nodehealth.Down)); !down || took > time.Second {
+		t.Errorf("got %+v after %s, want it Down within a second", w.health(n), took)
+	}
+}
+
+// What an earlier process has published stays until this one has seen the node silent for as long.
+func TestAProcessThatStartsPublishesASilenceOnceItIsItsOwn(t *testing.T) {
+	w := newFleet(t)
+	n := w.add(5, fast)[0]
+	w.sleep(40 * time.Second)
+	w.machines[n].beats = false
+	w.sleep(20 * time.Second)
+	w.publish()
+	w.restart()
+	published := func() bool { return len(w.detector.Conditions(n, w.now)) > 0 }
+	if took, ok := w.pass(20*time.Second, published); !ok || took != 7*time.Second || w.state(n) != nodehealth.Suspect {
+		t.Errorf("got the conditions of its own judgement (%t) after %s: %+v; want them at the first ping after 6 s",
+			ok, took, w.health(n))
+	}
+	// The clock starts again after an outage; the judgement remains this process's own.
+	w.outage = true
+	w.sleep(10 * time.Second)
+	w.outage = false
+	if w.sleep(2 * time.Second); !published() || w.state(n) != nodehealth.Suspect {
+		t.Errorf("after an outage: got %+v and the conditions published: %t, want it Suspect and published", w.health(n),
+			published())
 	}
 }
 
@@ -169,6 +209,24 @@ func TestAzureIsAskedRarelyAboutNodesWithoutVolumes(t *testing.T) {
 		if asked := w.questions[n]; asked < 2 || asked > 3 {
 			t.Errorf("%s: asked %d times in eleven minutes, want every five minutes", n, asked)
 		}
+	}
+}
+
+// Only the nodes that keep the guard closed are asked about because of it.
+func TestAGuardThatIsClosedHasAzureAskedAboutNoOtherNode(t *testing.T) {
+	w := newFleet(t)
+	nodes := w.add(8, fast)
+	w.drain(nodes[:3]...)
+	w.sleep(40 * time.Second)
+	w.cut(nodes[0])
+	w.machines[nodes[0]].failedOver = true
+	w.sleep(15 * time.Second)
+	w.machines[nodes[1]].beats = false
+	w.cut(nodes[2:7]...)
+	w.sleep(20 * time.Second)
+	if !w.last.Guarded || w.questions[nodes[0]] > 0 || w.questions[nodes[1]] > 0 || w.questions[nodes[2]] == 0 {
+		t.Errorf("got the questions %v, the guard closed: %t; want it closed, and questions about lost nodes without a failover",
+			w.questions, w.last.Guarded)
 	}
 }
 

@@ -57,7 +57,7 @@ type attempt struct {
 type probe struct {
 	attempt
 	// works says that the node has answered this process or an earlier one, and that heartbeats
-	// have not contradicted failures since.
+	// have not contradicted failures since. It is false in a process that does not probe.
 	works bool
 	// contradicted says that they did.
 	contradicted bool
@@ -100,7 +100,7 @@ type azure struct {
 // answer records that Azure knows the VM in a power state, or knows no such VM.
 func (a *azure) answer(power provisioner.PowerState, gone bool, now time.Time) {
 	a.power, a.gone, a.answered, a.recalled = power, gone, now, false
-	a.off = a.off || gone || power != provisioner.PowerRunning
+	a.off = a.off || power != provisioner.PowerRunning
 }
 
 type lease struct {

@@ -25,7 +25,7 @@ func (r Report) apply(d *Detector, now time.Time) {
 	if !known {
 		n = d.add(r, now)
 	}
-	if !n.probe.contradicted {
+	if d.config.Probes && !n.probe.contradicted {
 		n.probe.works = n.probe.works || meta.IsStatusConditionTrue(r.Status.Conditions, apiv1.NodeConditionProbeable)
 	}
 	n.vmID, n.promise, n.request.possible = r.Spec.VMID, r.Status.HeartbeatSeconds, r.Status.HeartbeatOnRequest

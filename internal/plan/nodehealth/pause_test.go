@@ -139,3 +139,21 @@ func TestNoAnnouncementsExcuseMoreThanTheLimit(t *testing.T) {
 		t.Errorf("got %d excused silences, want some", len(excused))
 	}
 }
+
+func TestASilenceIsExcusedUntilTheEndOfItsExcuse(t *testing.T) {
+	noon := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	excuse := nodehealth.Excuse{
+		AnnouncedPause: nodehealth.AnnouncedPause{Event: "e"},
+		SilentFrom:     noon,
+		Until:          noon.Add(15 * time.Second),
+	}
+	for after, want := range map[time.Duration]time.Duration{10 * time.Second: 10 * time.Second, time.Hour: 15 * time.Second} {
+		got := excuse.Ended(noon.Add(after))
+		if got != (nodehealth.ExcusedSilence{Event: "e", From: noon, To: noon.Add(want)}) {
+			t.Errorf("ended after %s: got %+v, want %s of silence", after, got, want)
+		}
+		if got.Recent(got.To.Add(time.Hour)) || !got.Recent(got.To.Add(time.Hour-1)) {
+			t.Errorf("ended after %s: want it to count for the next hour", after)
+		}
+	}
+}

@@ -25,6 +25,7 @@ func TestQuestionToAzure(t *testing.T) {
 			nodehealth.Question{State: nodehealth.Lost, Doubted: true, Answered: time.Second}, true},
 		"a node that was published as lost": {nodehealth.Question{State: nodehealth.Suspect, Recalled: true, Answered: never},
 			true},
+		"a node that is down, right after the answer": {nodehealth.Question{State: nodehealth.Down, NoSign: time.Hour}, false},
 		"a node that is down, four minutes after the answer": {
 			nodehealth.Question{State: nodehealth.Down, NoSign: time.Hour, Answered: 4 * time.Minute}, false},
 		"a node that is down, five minutes after the answer": {

@@ -42,6 +42,7 @@ func TestForReplicas(t *testing.T) {
 			nodehealth.Suspect},
 		"lost within the grace period": {silentFor(nodehealth.Lost, 50*time.Second), 10 * time.Second,
 			false, nodehealth.Suspect},
+		"lost for exactly the grace period": {silentFor(nodehealth.Lost, time.Minute), -1, false, nodehealth.Suspect},
 		"lost after the grace period": {silentFor(nodehealth.Lost, 61*time.Second), 10 * time.Second,
 			false, nodehealth.Lost},
 		"down within the grace period, as during a reboot": {silentFor(nodehealth.Down, 50*time.Second), -1, false,
@@ -49,6 +50,8 @@ func TestForReplicas(t *testing.T) {
 		"down after the grace period": {silentFor(nodehealth.Down, 61*time.Second), -1, false,
 			nodehealth.Lost},
 		"the kubelet is not ready within the grace period": {silentFor(nodehealth.Healthy, 0), 299 * time.Second, false,
+			nodehealth.Suspect},
+		"the kubelet is not ready for exactly the grace period": {silentFor(nodehealth.Healthy, 0), 5 * time.Minute, false,
 			nodehealth.Suspect},
 		"the kubelet is not ready after the grace period": {silentFor(nodehealth.Healthy, 0), 301 * time.Second, false,
 			nodehealth.Lost},
@@ -76,6 +79,19 @@ func TestForReplicas(t *testing.T) {
 			Disturbed: true,
 			Now:       objects.Now,
 		}
+		if got := nodehealth.ForReplicas(signs); got != nodehealth.Suspect {
+			t.Errorf("got %s, want %s", got, nodehealth.Suspect)
+		}
+	})
+	t.Run("a Node with another condition that is not True for long", func(t *testing.T) {
+		t.Parallel()
+		node := kubelet(time.Minute)
+		node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{
+			Type:               corev1.NodeDiskPressure,
+			Status:             corev1.ConditionFalse,
+			LastTransitionTime: *objects.Ago(time.Hour),
+		})
+		signs := nodehealth.ReplicaSigns{Judgement: silentFor(nodehealth.Healthy, 0), Node: node, Usable: true, Now: objects.Now}
 		if got := nodehealth.ForReplicas(signs); got != nodehealth.Suspect {
 			t.Errorf("got %s, want %s", got, nodehealth.Suspect)
 		}

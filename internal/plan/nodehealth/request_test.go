@@ -1,6 +1,7 @@
 package nodehealth_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -118,6 +119,28 @@ func TestARequestThatAnotherProcessWroteCounts(t *testing.T) {
 	}
 }
 
+func TestARequestThatWasWrittenCountsBeforeTheEventAboutIt(t *testing.T) {
+	w := newFleet(t)
+	n := w.addProbed(3)[0]
+	w.hold = func(look nodehealth.Look) bool { return look.Kind == nodehealth.LookRequest }
+	w.cut(n)
+	w.tick()
+	for _, look := range w.held {
+		w.see(nodehealth.HeartbeatRequested{Look: look, Written: true})
+	}
+	if took, lost := w.pass(20*time.Second, w.is(n, nodehealth.Lost)); !lost || took > 3*time.Second || len(w.held) != 1 {
+		t.Errorf("got %+v after %s and the requests %+v, want it lost within 3 s after one", w.health(n), took, w.held)
+	}
+}
+
+func TestARequestThatComesWithAHeartbeatIsAnswered(t *testing.T) {
+	w := newFleet(t)
+	n := w.addProbed(3)[0]
+	w.change(n, func(d *apiv1.AzDriverNode) { d.Status.HeartbeatRequestedTime = &metav1.MicroTime{Time: w.now} })
+	w.beat(n)
+	w.never(10*time.Second, notHealthy)
+}
+
 func TestNoRequestIsLostOverAnOutageOfTheAPIServer(t *testing.T) {
 	w := newFleet(t)
 	nodes := w.addProbed(5)
@@ -142,13 +165,25 @@ func TestAPartitionOfTheControllerDoesNotFloodTheAPIServer(t *testing.T) {
 	for _, n := range nodes {
 		w.machines[n].answers, w.machines[n].beats = false, false
 	}
-	w.never(time.Second, fenced)
-	sum := 0
-	for _, n := range nodes {
-		sum += w.requests[n]
+	w.hold = func(look nodehealth.Look) bool {
+		return look.Kind == nodehealth.LookRequest && slices.Contains(nodes[:10], look.Node)
 	}
-	if sum == 0 || sum > 200 {
-		t.Errorf("got %d requests at once, want 1 to 200", sum)
+	sum := func(of map[string]int) (all int) {
+		for _, n := range nodes {
+			all += of[n]
+		}
+		return all
+	}
+	w.never(time.Second, fenced)
+	if got := sum(w.requests) + len(w.held); got != 200 {
+		t.Errorf("got %d requests at once, want 200, also of those that are being written", got)
+	}
+	before := sum(w.probes)
+	if w.sleep(time.Second); sum(w.probes) == before {
+		t.Error("got no probes while many requests have no answer, want them to continue")
+	}
+	if w.sleep(2 * time.Second); sum(w.requests)+len(w.held) != 300 {
+		t.Errorf("got %d requests after the patience of the first nodes, want one of each node", sum(w.requests)+len(w.held))
 	}
 }
 
