@@ -175,7 +175,7 @@ func TestReplicasGoWhereThePodsWillGo(t *testing.T) {
 			cluster: together{pods: []*corev1.Pod{newPod("cache", "a", called("set"), beside("set")),
 				newPod("app", "a", called("set"), beside("set")), newPod("db", "a", called("set"), beside("set"))}},
 			order: []string{"db"}, want: map[string]string{"db": ""}, why: "will have replicas first: app, cache"},
-		"one that leads is waited for, whoever else of the set has no volume": {
+		"one that leads is waited for beside another that has no volume": {
 			cluster: together{pods: []*corev1.Pod{newPod("app", "a", called("set"), beside("set")),
 				newPod("db", "a", called("set"), beside("set")), newPod("zoo", "a", called("set"), beside("set"))},
 				without: []string{"zoo"}}, order: []string{"db"}, want: map[string]string{"db": ""},

@@ -329,7 +329,7 @@ func onlyFirst(a, b bool) int {
 	return -1
 }
 
-// room is a number of free slots, of which a negative one is unknown and counts as plenty.
+// room is a number of free slots to compare: a negative number is unknown and counts as plenty.
 func room(slots int32) int32 {
 	if slots < 0 {
 		return math.MaxInt32

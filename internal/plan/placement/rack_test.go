@@ -39,14 +39,14 @@ func TestNodesOutsideATopologyAreNoDomain(t *testing.T) {
 		user, other *corev1.Pod
 		want        []string
 	}{
-		"far from a pod in no rack":                {db(farFrom(term("web", rack))), web("b"), everywhere},
-		"far from a pod in the rack without name":  {db(farFrom(term("web", rack))), web("c"), []string{"b", "d"}},
-		"a pod in no rack that wants to be alone":  {db(), web("b", farFrom(term("db", rack))), everywhere},
-		"a pod of a rack that wants to be alone":   {db(), web("c", farFrom(term("db", rack))), []string{"b", "d"}},
-		"a pod in no rack that needs it":           {db(), web("b", nearTo(term("db", rack))), everywhere},
-		"rather near a pod in no rack":             {db(ratherNear(term("web", rack))), web("b"), everywhere},
-		"rather near a pod in the unnamed rack":    {db(ratherNear(term("web", rack))), web("c"), []string{"c", "b", "d"}},
-		"near pods of its set, of which none runs": {db(nearTo(term("db", rack))), web("b"), []string{"c", "d"}},
+		"far from a pod in no rack":               {db(farFrom(term("web", rack))), web("b"), everywhere},
+		"far from a pod in the rack without name": {db(farFrom(term("web", rack))), web("c"), []string{"b", "d"}},
+		"a pod in no rack that wants to be alone": {db(), web("b", farFrom(term("db", rack))), everywhere},
+		"a pod of a rack that wants to be alone":  {db(), web("c", farFrom(term("db", rack))), []string{"b", "d"}},
+		"a pod in no rack that needs it":          {db(), web("b", nearTo(term("db", rack))), everywhere},
+		"rather near a pod in no rack":            {db(ratherNear(term("web", rack))), web("b"), everywhere},
+		"rather near a pod in the unnamed rack":   {db(ratherNear(term("web", rack))), web("c"), []string{"c", "b", "d"}},
+		"near pods of its set, and none runs":     {db(nearTo(term("db", rack))), web("b"), []string{"c", "d"}},
 
 		"spread over racks and zones: only nodes with both count": {db(over(zone), over(rack)), second, featuredOnes},
 		"spread over zones, and rather over racks":                {db(over(zone), over(rack, rather)), second, []string{"d"}},

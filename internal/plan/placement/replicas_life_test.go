@@ -161,7 +161,7 @@ func TestReplicaLife(t *testing.T) {
 		"one that failed without an error on record takes no share": {
 			in(volume(held, tight), withB(lost), primary, replica("b", attached), replica("c", apiv1.AttachmentFailed)),
 			want{short: true}},
-		"one that failed goes with the others when none is wanted": {
+		"one that failed is deleted like all others when none is wanted": {
 			in(volume(releasedFor(2*time.Hour)), three, replica("c", apiv1.AttachmentFailed)),
 			want{decisions: []string{"Delete c: ReplicasExpired"}}},
 		"nothing is short while enough are being attached": {

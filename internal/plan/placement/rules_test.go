@@ -206,7 +206,7 @@ func TestWherePodsCouldRun(t *testing.T) {
 		"a spread over the pods of one version": {
 			users:  []*corev1.Pod{newPod("db", "a", version("2"), evenly(strict(zone, 1), byVersion))},
 			others: []*corev1.Pod{newPod("db-1", "b", called("db"), version("1"))}, want: everywhere},
-		"of which there is one": {
+		"one pod of the version is there": {
 			users:  []*corev1.Pod{newPod("db", "a", version("2"), evenly(strict(zone, 1), byVersion))},
 			others: []*corev1.Pod{newPod("db-1", "b", called("db"), version("2"))}, want: []string{"d"}},
 		"spread over zones": {users: []*corev1.Pod{newPod("db", "a", evenly(strict(zone, 1)))},
