@@ -184,6 +184,10 @@ func TestReplicasGoWhereThePodsWillGo(t *testing.T) {
 			cluster: together{pods: []*corev1.Pod{newPod("app", "a", beside("cache")), newPod("cache", "a", beside("db")),
 				newPod("db", "a")}, at: map[string][]string{"db": {"e"}}}, order: []string{"cache", "app"},
 			want: map[string]string{"app": "e", "cache": "e"}},
+		"a chain to a pod that stays where it is": {
+			cluster: together{pods: []*corev1.Pod{newPod("app", "a", beside("db")), newPod("db", "a", beside("web"))},
+				without: []string{"db"}, others: []*corev1.Pod{newPod("web", "d")}}, order: []string{"app"},
+			want: map[string]string{"app": "d"}},
 		"a chain over a pod without a volume": {
 			cluster: together{pods: []*corev1.Pod{newPod("app", "a", beside("cache")), newPod("cache", "a", beside("db")),
 				newPod("db", "a")}, without: []string{"cache"}, at: map[string][]string{"db": {"e"}}}, order: []string{"app"},

@@ -56,6 +56,7 @@ func TestNodesOutsideATopologyAreNoDomain(t *testing.T) {
 		"spread over all nodes, whatever it selects":  {db(featured, over(zone, affinity("Ignore"))), second, []string{"d"}},
 		"spread over all nodes, whatever the taints":  {newPod("db", "a", over(zone)), second, []string{"d"}},
 		"spread over all nodes, and taints are noise": {newPod("db", "a", over(zone, taints("Ignore"))), second, []string{"d"}},
+		"spread over a taint that it tolerates":       {db(over(zone, taints("Honor"))), second, []string{"d"}},
 		"spread over the nodes that it tolerates":     {newPod("db", "a", over(zone, taints("Honor"))), second, featuredOnes},
 	} {
 		t.Run(name, func(t *testing.T) {

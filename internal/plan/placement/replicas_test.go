@@ -61,6 +61,7 @@ func TestReplicas(t *testing.T) {
 	}
 	boundPV := &corev1.PersistentVolume{Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumeBound}}
 	releasedPV := &corev1.PersistentVolume{Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumeReleased}}
+	roomy := newNode("c", "1", slots(2), discouraged)
 	volume := objects.NewVolume
 	for name, test := range map[string]struct {
 		in   placement.Input
@@ -117,6 +118,13 @@ func TestReplicas(t *testing.T) {
 		"a zone-redundant disk spreads away from its replicas, too": {
 			in(volume(held, zoneRedundant, twoReplicas), nodes(three[0], newNode("b", "2"), newNode("c", "2"), newNode("d", "3")),
 				primary, replica("b")), []string{"Create d: ReplicaPlaced"}},
+		"a node whose taint only advises against it comes last": {
+			with(in(volume(held), nodes(three[0], newNode("b", "1", discouraged), three[2]), primary),
+				placement.Input{Pods: []placement.PodView{{Pod: &corev1.Pod{}}}}), []string{"Create c: ReplicaPlaced"}},
+		"and before a node that has no slot for the pod's other volume": {
+			with(in(volume(held), nodes(three[0], newNode("b", "1", slots(1)), roomy), primary),
+				placement.Input{Pods: []placement.PodView{{Pod: &corev1.Pod{}, Volumes: []string{"other"}}}}),
+			[]string{"Create c: ReplicaPlaced"}},
 		"an unknown number of slots is plenty": {
 			with(in(volume(held), nodes(three[0], newNode("b", "1", slots(-1)), three[2]), primary),
 				placement.Input{Pods: []placement.PodView{{Pod: &corev1.Pod{}, Volumes: []string{"other"}}}}),
@@ -227,6 +235,9 @@ func deleting(v *apiv1.AzVolume)     { v.DeletionTimestamp, v.Spec.DeleteDisk = 
 func usedByNoPod(n *placement.NodeView) {
 	n.Report = objects.Report(n.Node.Name, "vol")
 	n.Report.Status.StagedVolumes[0].Published = true
+}
+func discouraged(n *placement.NodeView) {
+	n.Node.Spec.Taints = []corev1.Taint{{Key: "soft", Effect: corev1.TaintEffectPreferNoSchedule}}
 }
 func cordoned(n *placement.NodeView)  { n.Node.Spec.Unschedulable = true }
 func lost(n *placement.NodeView)      { n.Health = nodehealth.Lost }

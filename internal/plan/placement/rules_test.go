@@ -188,6 +188,10 @@ func TestWherePodsCouldRun(t *testing.T) {
 			others: []*corev1.Pod{newPod("web", "b", ratherFarFrom(term("db", host)))}, want: []string{"c", "d", "b"}},
 		"what other pods require is a preference, too": {users: []*corev1.Pod{newPod("db", "a")},
 			others: []*corev1.Pod{newPod("web", "d", nearTo(term("db", host)))}, want: []string{"d", "b", "c"}},
+		"what other pods require of others is none": {users: []*corev1.Pod{newPod("db", "a")},
+			others: []*corev1.Pod{newPod("web", "d", nearTo(term("cache", host)))}, want: everywhere},
+		"nor is its own preference for other pods": {users: []*corev1.Pod{newPod("db", "a", ratherNear(term("cache", host)))},
+			others: []*corev1.Pod{newPod("web", "d")}, want: everywhere},
 		"its own preference": {users: []*corev1.Pod{newPod("db", "a", ratherNear(term("web", host)))},
 			others: []*corev1.Pod{newPod("web", "d")}, want: []string{"d", "b", "c"}},
 		"a preference of nodes that cannot be read": {users: []*corev1.Pod{newPod("db", "a", prefersUnreadable)},
@@ -201,7 +205,7 @@ func TestWherePodsCouldRun(t *testing.T) {
 			others: []*corev1.Pod{newPod("db-1", "b", called("db")), newPod("db-2", "d", called("db"))},
 			want:   everywhere},
 		"a spread that selects no pods": {
-			users:  []*corev1.Pod{newPod("db", "a", evenly(strict(zone, 1), byVersion, noSelector))},
+			users:  []*corev1.Pod{newPod("db", "a", version("2"), evenly(strict(zone, 1), byVersion, noSelector))},
 			others: []*corev1.Pod{newPod("db-1", "b", called("db"))}, want: everywhere},
 		"a spread over the pods of one version": {
 			users:  []*corev1.Pod{newPod("db", "a", version("2"), evenly(strict(zone, 1), byVersion))},
