@@ -65,7 +65,7 @@ func describe(events []apiv1.MaintenanceEvent) string {
 }
 
 func TestEventsOfTheDocument(t *testing.T) {
-	longestID := strings.Repeat("x", 128)
+	longestID, longest := strings.Repeat("x", 128), strings.Repeat("x", 32)
 	const (
 		at        = "C1 Freeze not before 12:00:00 "
 		scheduled = at + "9s Platform"
@@ -95,7 +95,7 @@ func TestEventsOfTheDocument(t *testing.T) {
 		"an unknown status":              {[]string{freeze(`"EventStatus":"Pondered"`)}, scheduled},
 		"no ID":                          {[]string{freeze(`"EventId":""`)}, ""},
 		"the longest ID":                 {[]string{freeze(`"EventId":"` + longestID + `"`)}, longestID + scheduled[2:]},
-		"the longest source":             {[]string{freeze(`"EventSource":"` + longestID[:32] + `"`)}, at + "9s " + longestID[:32]},
+		"the longest source":             {[]string{freeze(`"EventSource":"` + longest + `"`)}, at + "9s " + longest},
 		"a duration of zero":             {[]string{freeze(`"DurationInSeconds":0`)}, at + "0s Platform"},
 		"an ID without end":              {[]string{freeze(`"EventId":"` + strings.Repeat("x", 200) + `"`)}, ""},
 		"a source without end":           {[]string{freeze(`"EventSource":"` + strings.Repeat("x", 200) + `"`)}, at + "9s "},
