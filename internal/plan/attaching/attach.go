@@ -115,9 +115,8 @@ func Next(in Input) Step {
 	default:
 		s.attach(in)
 	}
-	if _, wait := deserted(in); wait > 0 && (s.RequeueAfter == 0 || s.RequeueAfter > wait) {
-		s.RequeueAfter = wait
-	}
+	_, wait := deserted(in)
+	s.soon(wait)
 	if s.Status.VMID != "" {
 		s.Status.UID = in.Attachment.UID
 	}
@@ -134,23 +133,18 @@ func (s *Step) discardCopy(in Input) {
 	s.pending(in, apiv1.ReasonStatusRestored, "the status was recorded for another object, and is discarded: the attachment was restored from a backup")
 }
 
-// fenced reports whether the node was lost and the proof exists, and the release of the ownership
-// is not recorded yet.
+// fenced reports whether the node was lost and the release of the ownership is not recorded yet. The
+// proof exists, because wantsFence holds until then.
 func fenced(in Input) bool {
 	a := in.Attachment
-	return a.Spec.Role == apiv1.RolePrimary && ownership.FenceDecided(in.Volume, a.Spec.NodeName) &&
-		ownership.ProvedReleased(in.Volume, a)
+	return a.Spec.Role == apiv1.RolePrimary && ownership.FenceDecided(in.Volume, a.Spec.NodeName)
 }
 
 // wantsFence reports whether the ownership is being released for a node that will not answer, or
 // for one whose fence has begun and that may be Ready again since: that decision is carried out.
 func wantsFence(in Input) bool {
-	a := in.Attachment
-	if a.Spec.Role != apiv1.RolePrimary || !ownership.OwnedBy(in.Volume, a.Spec.NodeName) {
-		return false
-	}
 	_, leaving := leavingSince(in)
-	return leaving && unanswered(in)
+	return in.Attachment.Spec.Role == apiv1.RolePrimary && leaving && unanswered(in)
 }
 
 // unanswered says of a volume that is being released whether the node's report is not waited for. It

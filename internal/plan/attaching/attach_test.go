@@ -156,7 +156,8 @@ func TestAttachment(t *testing.T) {
 			want{state: pending, proof: apiv1.ProofDetached, reason: apiv1.ReasonFenced}},
 		"a disk that is still on is none": {
 			in(volume(releasing), primary(attached), noVM, lost,
-				ended(operation.WorkFence, operation.Truth{Attached: true, Epoch: 2}, nil)), want{state: attached}},
+				ended(operation.WorkFence, operation.Truth{Attached: true, Epoch: 2}, nil)),
+			want{state: attached, reason: apiv1.ReasonFencing}},
 		"nor is a question that Azure did not answer": {
 			in(volume(releasing), primary(attached), noVM, lost,
 				ended(operation.WorkFence, operation.Truth{}, errors.New("timeout"))),
@@ -179,7 +180,7 @@ func TestAttachment(t *testing.T) {
 				test.in.Attachment.Status.Proof == nil {
 				got.proof = step.Status.Proof.Kind
 			}
-			if step.Resume == "" && step.Status.Operation != nil {
+			if step.Start == operation.WorkNone && step.Status.Operation != nil {
 				got.resume = step.Status.Operation.ResumeToken
 			}
 			if test.want.reason == "" {

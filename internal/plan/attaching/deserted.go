@@ -43,10 +43,10 @@ func reported(in Input, is func(apiv1.StagedVolume) bool) bool {
 // flushing returns for how long a fence still waits because the node plug-in lives and is releasing
 // the volume; 0 if it does not wait.
 func flushing(in Input) time.Duration {
-	since, leaving := leavingSince(in)
-	if !leaving || !in.Alive || !reports(in, apiv1.PhaseUnstaging) {
+	if !in.Alive || !reports(in, apiv1.PhaseUnstaging) {
 		return 0
 	}
+	since, _ := leavingSince(in)
 	return operation.Remaining(FlushPatience, since, in.Now)
 }
 
@@ -65,7 +65,8 @@ func deserted(in Input) (is bool, wait time.Duration) {
 }
 
 // leavingSince returns since when the release of the volume by the attachment's node has been
-// recorded. leaving is false if it is not being released, and if there is a proof already.
+// recorded. leaving is false, and the time zero, if it is not being released, and if there is a proof
+// already.
 func leavingSince(in Input) (since time.Time, leaving bool) {
 	a := in.Attachment
 	if ownership.ProvedReleased(in.Volume, a) {
@@ -93,11 +94,11 @@ func MayBeDeserted(in Input) bool {
 	return leaving && !in.NotReadySince.IsZero() && !in.NodeLost && !fenceBegun(in.Attachment)
 }
 
-// fenceBegun reports whether the attachment records a fence without its proof: the forced detach
-// may be in flight, so it is carried out even if the node is Ready again. A plain detach, which has
-// the same state, begins only after the proof.
+// fenceBegun reports whether an attachment without a proof records a fence: the forced detach may be
+// in flight, so it is carried out even if the node is Ready again. A plain detach, which has the same
+// state, begins only after the proof.
 func fenceBegun(a *apiv1.AzVolumeAttachment) bool {
-	return a.Status.State == apiv1.AttachmentDetaching && !ownership.HasProof(a)
+	return a.Status.State == apiv1.AttachmentDetaching
 }
 
 // fenceReason says why a fence begins, for the user.

@@ -138,7 +138,7 @@ func (s *Step) attachMayArrive(in Input) bool {
 
 func (s *Step) detachEnded(in Input) {
 	truth := in.Job.Truth
-	if in.Job.Err == nil && (truth.VMGone || !truth.Attached) {
+	if in.Job.Err == nil && !truth.Attached {
 		s.RemoveFinalizer = true
 		s.Reason = apiv1.ReasonDetached
 		return
@@ -157,9 +157,6 @@ func (s *Step) detachEnded(in Input) {
 // for the disk; see VMsToDetach.
 func (s *Step) fence(in Input) {
 	switch {
-	case in.Job.EndedAs(operation.WorkFence) && in.Job.Err == nil && in.Job.Truth.OnlyRead &&
-		in.Job.Truth.Epoch == in.Attachment.Spec.Epoch:
-		s.fenceRead(in)
 	case in.Job.EndedAs(operation.WorkFence) && (in.Job.Err != nil || in.Job.Truth.Epoch == in.Attachment.Spec.Epoch):
 		s.fenceEnded(in)
 	case in.Job.Running() && in.Job.Work == operation.WorkFence:
@@ -231,6 +228,8 @@ func (s *Step) fenceEnded(in Input) {
 		if len(in.Job.Tokens) > 0 {
 			s.Status.Operation = nil // it has ended, and failed
 		}
+	case truth.OnlyRead:
+		s.fenceRead(in)
 	case truth.VMGone:
 		s.Status.State = apiv1.AttachmentPending
 		s.prove(in, apiv1.ProofVMDown, "Azure has no VM "+in.Attachment.Status.VMID)

@@ -1,6 +1,7 @@
 package attaching_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -180,6 +181,8 @@ func TestADetachWaitsUntilAFormerLeaderCanNoLongerAttach(t *testing.T) {
 			apiv1.ReasonAttached, time.Minute), 3 * time.Second, 0},
 		"its detach has begun": {is(apiv1.AttachmentDetaching, metav1.ConditionFalse,
 			apiv1.ReasonDetaching, time.Second), 3 * time.Second, 0},
+		"its fence has begun": {is(apiv1.AttachmentDetaching, metav1.ConditionFalse,
+			apiv1.ReasonFencing, time.Hour), 3 * time.Second, 7 * time.Second},
 		"its detach has failed": {is(apiv1.AttachmentDetachFail, metav1.ConditionFalse,
 			apiv1.ReasonDetachFailed, time.Second), 3 * time.Second, 0},
 		"another leader began to attach it after that": {is(apiv1.AttachmentAttaching, metav1.ConditionFalse,
@@ -355,6 +358,8 @@ func TestSuspects(t *testing.T) {
 			nil, "", []string{"/vm/x"}},
 		"the VM that the node is now": {[]string{"/VM/A"}, objects.Attachments(to("a", "")),
 			is("a", "/vm/a"), []string{"/VM/A"}, "", nil},
+		"that VM, which the node's attachment names": {[]string{"/vm/a"}, objects.Attachments(to("a", "/vm/a")),
+			is("a", "/vm/a"), []string{"/vm/a"}, "", nil},
 		"that VM, which another node's attachment names too": {[]string{"/vm/a"},
 			objects.Attachments(to("a", ""), to("b", "/vm/a")), is("a", "/vm/a"), nil, "b", nil},
 		"the node's recorded VM, which is another's": {[]string{"/vm/b"},
@@ -666,8 +671,13 @@ func TestContradicted(t *testing.T) {
 		"attached by a clock that was ahead": {attached(func(a *apiv1.AzVolumeAttachment) {
 			a.Status.Conditions[0].LastTransitionTime = *objects.Ago(-time.Hour)
 		}), nil, true},
-		"being deleted":    {objects.Deleted(attached()), nil, false},
-		"of another VM":    {attached(func(a *apiv1.AzVolumeAttachment) { a.Status.VMID = "/vm/old" }), nil, false},
+		"being deleted":       {objects.Deleted(attached()), nil, false},
+		"of another VM":       {attached(func(a *apiv1.AzVolumeAttachment) { a.Status.VMID = "/vm/old" }), nil, false},
+		"of no recorded VM":   {attached(func(a *apiv1.AzVolumeAttachment) { a.Status.VMID = "" }), nil, false},
+		"without a condition": {attached(func(a *apiv1.AzVolumeAttachment) { a.Status.Conditions = nil }), nil, false},
+		"with a condition that denies it": {attached(func(a *apiv1.AzVolumeAttachment) {
+			a.Status.Conditions[0].Status = metav1.ConditionFalse
+		}), nil, false},
 		"not attached yet": {attached(state(apiv1.AttachmentAttaching)), nil, false},
 		"being detached":   {attached(state(apiv1.AttachmentDetaching)), nil, false},
 	} {
@@ -681,7 +691,8 @@ func TestContradicted(t *testing.T) {
 			}
 			test.attachment.Status = attaching.StatusToAttachAgain(test.attachment, test.seen, objects.Now)
 			if s := test.attachment.Status; s.State != apiv1.AttachmentPending || s.LUN != nil || s.VMID != "/vm/a" ||
-				s.Conditions[0].Reason != apiv1.ReasonDetachedOutside {
+				s.Conditions[0].Reason != apiv1.ReasonDetachedOutside ||
+				test.seen != nil && !strings.Contains(s.Conditions[0].Message, fmt.Sprintf("LUN %d", test.seen.LUN)) {
 				t.Errorf("set back to %+v", s)
 			}
 			step := attaching.Next(attaching.Input{

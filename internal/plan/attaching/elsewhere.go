@@ -48,22 +48,22 @@ func (s *Step) usedElsewhere(in Input) {
 	s.failed(in, apiv1.AttachmentFailed, reason, in.Job.Err)
 }
 
-// refusedElsewhere reports whether the last attach found a VM outside of this cluster.
+// refusedElsewhere reports whether the last attach, which has failed, found a VM outside of this
+// cluster.
 func refusedElsewhere(a *apiv1.AzVolumeAttachment) bool {
 	reason := reasonOf(a)
-	return a.Status.State == apiv1.AttachmentFailed && (reason == apiv1.ReasonUsedOutsideCluster ||
-		reason == apiv1.ReasonYieldsToAnotherCluster)
+	return reason == apiv1.ReasonUsedOutsideCluster || reason == apiv1.ReasonYieldsToAnotherCluster
 }
 
-// justRefused reports whether the last attach found a VM outside of this cluster, and nothing was done
-// about it yet.
+// justRefused reports whether the attach that failed found a VM outside of this cluster, and nothing
+// was done about it yet.
 func justRefused(a *apiv1.AzVolumeAttachment) bool {
-	return refusedElsewhere(a) && a.Status.Error != nil && a.Status.Error.Kind == string(provisioner.FailedPrecondition)
+	return refusedElsewhere(a) && a.Status.Error.Kind == string(provisioner.FailedPrecondition)
 }
 
-// yieldingFor returns how long the attachment still lets another cluster try first.
+// yieldingFor returns how long an attachment that failed still lets another cluster try first.
 func yieldingFor(a *apiv1.AzVolumeAttachment, now time.Time) time.Duration {
-	if a.Status.State != apiv1.AttachmentFailed || a.Status.Error == nil || reasonOf(a) != apiv1.ReasonYieldsToAnotherCluster {
+	if reasonOf(a) != apiv1.ReasonYieldsToAnotherCluster {
 		return 0
 	}
 	return operation.Remaining(yieldFor, a.Status.Error.Time.Time, now)

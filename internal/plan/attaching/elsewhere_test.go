@@ -121,7 +121,11 @@ func TestADiskUsedOutsideTheClusterIsDetachedAndTheTryWaits(t *testing.T) {
 				failed.Attachment = in.Attachment.DeepCopy()
 				failed.Job = operation.Job{Work: operation.WorkDetach, Phase: operation.PhaseEnded, Ended: objects.Now,
 					Err: provisioner.Errorf(provisioner.Unavailable, "no answer")}
-				failed.Attachment.Status, failed.Job = attaching.Next(failed).Status, operation.Job{}
+				after := attaching.Next(failed)
+				if after.Reason != test.reason {
+					t.Errorf("got reason %q after a detach that failed, want still %q", after.Reason, test.reason)
+				}
+				failed.Attachment.Status, failed.Job = after.Status, operation.Job{}
 				if got := attaching.Next(failed); got.Start != operation.WorkNone || got.RequeueAfter <= 0 ||
 					!attaching.AskBeforeAttach(in.Volume, failed.Attachment) ||
 					attaching.Occupied(objects.Attachments(failed.Attachment), "") != 1 {

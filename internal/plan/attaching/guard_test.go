@@ -129,8 +129,9 @@ func TestADiskIsKeptForANodeWhoseReservationMayBeTaken(t *testing.T) {
 	result := apiv1.FenceResult{VolumeName: "vol", NodeName: "a", Epoch: 2}
 	taken := result
 	taken.Key = reservationKey
-	another := request
+	another, own := request, request
 	another.VolumeName = "vol-2"
+	own.NodeName, own.Epoch = "x", 0
 	for name, test := range map[string]struct {
 		proof   apiv1.ProofKind
 		request *apiv1.FenceRequest
@@ -140,6 +141,7 @@ func TestADiskIsKeptForANodeWhoseReservationMayBeTaken(t *testing.T) {
 		"nothing was asked":                        {},
 		"the node was asked":                       {request: &request, want: "a"},
 		"it was asked for another volume":          {request: &another},
+		"it was asked about itself":                {request: &own},
 		"it has taken the reservation":             {request: &request, result: &taken, want: "a"},
 		"it could not take it":                     {request: &request, result: &result},
 		"the lost node was proved fenced by Azure": {request: &request, result: &taken, proof: apiv1.ProofDetached},
@@ -161,8 +163,19 @@ func TestADiskIsKeptForANodeWhoseReservationMayBeTaken(t *testing.T) {
 				report.Status.FenceResults = append(report.Status.FenceResults, *test.result)
 			}
 			volume := objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing))
-			if got := attaching.GuardsAgainst(volume, replica, objects.Attachments(lost, replica), report); got != test.want {
+			other := lost.DeepCopy()
+			other.Name, other.Spec.VolumeName = "vol-2-a", "vol-2"
+			all := objects.Attachments(other, lost, replica)
+			if got := attaching.GuardsAgainst(volume, replica, all, report); got != test.want {
 				t.Errorf("got %q, want %q", got, test.want)
+			}
+			if got := attaching.GuardsAgainst(nil, replica, all[1:], report) +
+				attaching.GuardsAgainst(volume, replica, all[1:], nil); got != "" && test.proof != apiv1.ProofPreempted {
+				t.Errorf("got %q without an AzVolume or a report, want none", got)
+			}
+			objects.Proved(replica, apiv1.ProofPreempted)
+			if got := attaching.GuardsAgainst(volume, replica, all, report); got != "" {
+				t.Errorf("got %q for a node that was fenced itself, want none", got)
 			}
 		})
 	}

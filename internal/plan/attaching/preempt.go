@@ -94,11 +94,7 @@ func (s *Step) preempt(in Input) {
 	}
 }
 
-func (s *Step) soon(in time.Duration) {
-	if s.RequeueAfter == 0 || s.RequeueAfter > in {
-		s.RequeueAfter = in
-	}
-}
+func (s *Step) soon(in time.Duration) { s.RequeueAfter = operation.Sooner(s.RequeueAfter, in) }
 
 // preempted records the proof of a helper. The forced detach goes on, and so its operation and its
 // failures remain in the status.

@@ -136,6 +136,13 @@ func TestMayPreempt(t *testing.T) {
 		"a node that is not given up": {func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment, _ *apiv1.AzDriverNode) {
 			v.Status.Primary.Cause = apiv1.CauseUnpublished
 		}, false},
+		"a replica": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, _ *apiv1.AzDriverNode) {
+			a.Spec.Role = apiv1.RoleReplica
+		}, false},
+		"an attachment and a reservation of an earlier epoch": {
+			func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment, _ *apiv1.AzDriverNode) {
+				v.Status.Primary.Epoch = 3
+			}, false},
 		"an attachment of an earlier epoch": {
 			func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, _ *apiv1.AzDriverNode) { a.Spec.Epoch = 1 }, false},
 		"a reservation of another epoch": {func(_ *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment, d *apiv1.AzDriverNode) {

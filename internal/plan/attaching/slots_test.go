@@ -8,6 +8,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
 func of(volume, node string, role apiv1.Role, state apiv1.AttachmentState) *apiv1.AzVolumeAttachment {
@@ -21,6 +22,8 @@ func TestSlots(t *testing.T) {
 	attached := apiv1.AttachmentAttached
 	me := of("vol", "n", apiv1.RolePrimary, apiv1.AttachmentPending)
 	replica := of("vol", "n", apiv1.RoleReplica, apiv1.AttachmentPending)
+	foundNone := of("a", "n", apiv1.RolePrimary, apiv1.AttachmentFailed)
+	foundNone.Status.Error = &apiv1.Error{Kind: string(provisioner.InsufficientCapacity)}
 	full := []*apiv1.AzVolumeAttachment{of("x", "n", apiv1.RolePrimary, attached), of("y", "n", apiv1.RoleReplica, attached),
 		of("z", "n", apiv1.RoleReplica, attached)}
 	for name, test := range map[string]struct {
@@ -45,6 +48,15 @@ func TestSlots(t *testing.T) {
 				OnNode: []*apiv1.AzVolumeAttachment{full[1],
 					objects.Deleted(of("w", "n", apiv1.RoleReplica, apiv1.AttachmentDetaching)),
 					of("z", "n", apiv1.RolePrimary, apiv1.AttachmentPending)}}, attaching.SlotDecision{Wait: true}},
+		"one that found no slot stands before it": {
+			attaching.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 2,
+				OnNode: []*apiv1.AzVolumeAttachment{full[1],
+					objects.Deleted(of("w", "n", apiv1.RoleReplica, apiv1.AttachmentDetaching)), foundNone}},
+			attaching.SlotDecision{GiveWay: "y-n"}},
+		"a VM of an unknown size, for a primary": {attaching.SlotInput{Attachment: me, MaxShares: 2, OnNode: full},
+			attaching.SlotDecision{}},
+		"a VM of an unknown size, for a replica": {attaching.SlotInput{Attachment: replica, MaxShares: 2, OnNode: full},
+			attaching.SlotDecision{}},
 		"and the second takes a replica of its own": {
 			attaching.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 2,
 				OnNode: []*apiv1.AzVolumeAttachment{full[1],
@@ -255,8 +267,8 @@ func TestTheLimitOfSlots(t *testing.T) {
 		"less the disks of others":        {&apiv1.NodeCapacity{MaxDataDisks: 4, ForeignDisks: 1}, 3},
 		"a VM that others have filled":    {&apiv1.NodeCapacity{MaxDataDisks: 4, ForeignDisks: 5}, 0},
 	} {
-		if got := attaching.SlotLimit(c.capacity); got != c.want {
-			t.Errorf("%s: got %d, want %d", name, got, c.want)
+		if got, free := attaching.SlotLimit(c.capacity), attaching.FreeSlots(c.capacity, nil); got != c.want || free != c.want {
+			t.Errorf("%s: got %d, and %d are free; want %d", name, got, free, c.want)
 		}
 	}
 }

@@ -29,6 +29,8 @@ func TestTheConditionSaysWhatARequestWaitsFor(t *testing.T) {
 	}{
 		"a short wait costs no write": {waiting(provisioner.WaitingForQuota, 2*time.Second, 15*time.Second), operation.PhaseBegun,
 			"", time.Second},
+		"three seconds are told": {waiting(provisioner.WaitingForUpdate, 3*time.Second, 0), operation.PhaseBegun,
+			"the request waits for another update of VM a, in flight since 09:59:57 UTC", 3 * time.Second},
 		"nothing is known": {provisioner.Waiting{}, operation.PhaseBegun, "", 3 * time.Second},
 		"the quota": {waiting(provisioner.WaitingForQuota, 5*time.Second, 10*time.Second), operation.PhaseBegun,
 			"Azure's quota for updates of VM a is used up; the request waits since 09:59:55 UTC, until about 10:00:10 UTC",

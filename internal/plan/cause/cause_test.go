@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/cause"
 )
 
@@ -68,6 +69,37 @@ func TestTheWorseOutcome(t *testing.T) {
 			if got, want := cause.Worse(a, b), order[max(i, j)]; got != want {
 				t.Errorf("%s, %s: got %s, want %s", a, b, got, want)
 			}
+		}
+	}
+}
+
+func TestEachRowIsFoundByItsID(t *testing.T) {
+	t.Parallel()
+	for _, want := range cause.Table() {
+		if got := cause.Of(want.ID); got.Means != want.Means || got.Outcome != want.Outcome {
+			t.Errorf("%s: got %+v, want %+v", want.ID, got, want)
+		}
+	}
+	if got, general := cause.Of(apiv1.ReasonThrottled).Next, cause.Of(apiv1.ReasonDeleting).Next; got == general {
+		t.Errorf("got the general advice %q for a request that Azure throttles, want the row's own", got)
+	}
+}
+
+func TestTheCauseOfAFailure(t *testing.T) {
+	t.Parallel()
+	for e, want := range map[apiv1.Error]string{
+		{Kind: "InsufficientCapacity", Code: "QuotaExceeded"}: apiv1.ReasonQuotaExceeded,
+		{Kind: "Unauthorized", Code: "AuthorizationFailed"}:   apiv1.ReasonPermissionMissing,
+		{Kind: "Unauthorized"}:                                apiv1.ReasonUnauthenticated,
+		{Kind: "Unauthorized", Code: "Forbidden"}:             "other",
+		{Kind: "InsufficientCapacity"}:                        apiv1.ReasonNoSlot,
+		{Kind: "RateLimited"}:                                 apiv1.ReasonThrottled,
+		{Kind: "Unavailable"}:                                 apiv1.ReasonAzureUnavailable,
+		{Kind: "NotFound", Code: "ResourceNotFound"}:          apiv1.ReasonNotFoundAtAzure,
+		{Kind: "Conflict"}:                                    "other",
+	} {
+		if got := cause.OfError(&e, "other"); got != want {
+			t.Errorf("%s %s: got %s, want %s", e.Kind, e.Code, got, want)
 		}
 	}
 }

@@ -81,6 +81,19 @@ func (c test) input() claimstatus.Input {
 	}
 }
 
+func attached(node string) *apiv1.AzVolumeAttachment {
+	a := attachment(apiv1.AttachmentAttached, "", nil)
+	a.Spec.NodeName = node
+	return a
+}
+
+func released(v *apiv1.AzVolume) { v.Status.Primary.State = apiv1.OwnershipReleased }
+
+// block is a raw block volume for several nodes.
+var block = []func(*apiv1.AzVolume){func(v *apiv1.AzVolume) {
+	v.Spec.Access, v.Spec.MaxMountReplicaCount = apiv1.AccessMultiNode, 0
+}}
+
 var one = []func(*apiv1.AzVolume){held}
 
 func missing(message string) []func(*apiv1.AzVolume) {
@@ -93,16 +106,40 @@ var tests = map[string]test{
 	"a volume in use": {volume: []func(*apiv1.AzVolume){held, func(v *apiv1.AzVolume) {
 		v.Status.Replicas, v.Status.Fencing = &apiv1.ReplicaCount{Ready: 2, Wanted: 2}, apiv1.FencingForcedDetach
 	}}},
-	"a raw block volume on two nodes": {volume: []func(*apiv1.AzVolume){func(v *apiv1.AzVolume) {
-		v.Spec.Access, v.Spec.MaxMountReplicaCount = apiv1.AccessMultiNode, 0
-	}}, attachments: objects.Attachments(objects.NewAttachment("c", apiv1.RolePrimary, 1, apiv1.AttachmentAttached),
-		objects.NewAttachment("b", apiv1.RolePrimary, 1, apiv1.AttachmentAttached))},
-	"a raw block volume that is being attached to a second node": {volume: []func(*apiv1.AzVolume){func(v *apiv1.AzVolume) {
-		v.Spec.Access, v.Spec.MaxMountReplicaCount = apiv1.AccessMultiNode, 0
-	}}, attachments: objects.Attachments(attachment(apiv1.AttachmentAttaching, apiv1.ReasonAttaching, nil),
-		objects.NewAttachment("b", apiv1.RolePrimary, 1, apiv1.AttachmentAttached)),
-		want:  "Attaching",
+	"a raw block volume on two nodes": {volume: block, attachments: objects.Attachments(attached("c"), attached("b"))},
+	"a raw block volume that is being attached to a second node": {volume: block, attachments: objects.Attachments(
+		attachment(apiv1.AttachmentAttaching, apiv1.ReasonAttaching, nil), attached("b")), want: "Attaching",
 		event: apiv1.ReasonAttaching},
+
+	"a raw block volume, and the second of its nodes waits": {volume: block, attachments: objects.Attachments(
+		attached("0"), attachment(apiv1.AttachmentAttaching, apiv1.ReasonAttaching, nil)), want: "Attaching",
+		event: apiv1.ReasonAttaching},
+	"a raw block volume that leaves a node": {volume: block, attachments: objects.Attachments(
+		objects.Deleted(attachment(apiv1.AttachmentDetaching, apiv1.ReasonDetaching, nil)))},
+	"a raw block volume with a replica on its way": {volume: block, attachments: objects.Attachments(
+		objects.NewAttachment("a", apiv1.RoleReplica, 0, apiv1.AttachmentAttaching))},
+	"an attachment of a volume that no node has used": {volume: []func(*apiv1.AzVolume){objects.NeverOwned},
+		attachments: objects.Attachments(attachment(apiv1.AttachmentAttaching, apiv1.ReasonAttaching, nil))},
+	"an attachment of a volume that was released": {volume: []func(*apiv1.AzVolume){held, released},
+		attachments: objects.Attachments(attachment(apiv1.AttachmentDetaching, apiv1.ReasonDetaching, nil)),
+		holder:      holder("Unknown", apiv1.ReasonFencingHeldBack)},
+	"a volume whose disk is attached": {volume: one, attachments: objects.Attachments(attached("a"))},
+
+	"a claim that stays": {claim: &corev1.PersistentVolumeClaim{}},
+	"a disk that Azure does not delete, without an error": {volume: []func(*apiv1.AzVolume){volumeSays(
+		disk.ConditionReady, "False", apiv1.ReasonDeletionFailed, "")}, want: "DeletionFailed",
+		event: apiv1.ReasonDeletionFailed},
+	"a disk that Azure does not create, without an error": {volume: []func(*apiv1.AzVolume){volumeSays(
+		disk.ConditionReady, "False", apiv1.ReasonCreationFailed, "")}, want: "ProvisioningFailed",
+		event: apiv1.ReasonCreationFailed},
+	"a lost node whose fence has not failed": {volume: []func(*apiv1.AzVolume){lost}, attachments: objects.Attachments(
+		attachment(apiv1.AttachmentDetaching, "", nil)), want: "Fencing"},
+	"a node that has released the volume": {volume: []func(*apiv1.AzVolume){objects.Owned("a", 2,
+		apiv1.OwnershipReleasing)}, attachments: objects.Attachments(objects.Proved(attached("a"), apiv1.ProofUnstaged)),
+		want: "StillMounted"},
+	"a node that has not reported": {volume: one, holder: objects.Report("a")},
+	"replicas that are attached": {volume: []func(*apiv1.AzVolume){held, volumeSays(placement.ConditionReplicasAttached,
+		"True", apiv1.ReasonReplicasAttached, "")}},
 
 	"a claim that pods use is deleted": {claim: deleted("kubernetes.io/pvc-protection"), users: []string{"p"},
 		want: "ClaimInUse", event: "ClaimInUse"},
@@ -197,6 +234,50 @@ func TestWhatAClaimWaitsForIsOnThePage(t *testing.T) {
 		}
 		if w.Event != "" && !ids[w.Event] && !seen[w.Event] {
 			t.Errorf("%s: got the event %s, want one of the page", name, w.Event)
+		}
+	}
+}
+
+func TestSinceWhenAClaimWaitsForItsNode(t *testing.T) {
+	t.Parallel()
+	unknown := func(v *apiv1.AzVolume) { v.Status.Primary.Since = nil }
+	for name, c := range map[string]struct {
+		volume []func(*apiv1.AzVolume)
+		want   *metav1.Time
+	}{
+		"since its release":           {[]func(*apiv1.AzVolume){lost}, since},
+		"since the volume was made":   {[]func(*apiv1.AzVolume){lost, unknown}, objects.Ago(time.Hour)},
+		"a release that goes forward": {[]func(*apiv1.AzVolume){objects.Owned("a", 2, "Releasing")}, objects.Ago(time.Minute)},
+	} {
+		if w := claimstatus.WaitOf(test{volume: c.volume}.input()); !w.Since.Equal(c.want.Time) {
+			t.Errorf("%s: got %s, want %s", name, w.Since, c.want)
+		}
+	}
+}
+
+func TestAClaimSaysHowManyReplicasAreAttached(t *testing.T) {
+	t.Parallel()
+	count := func(ready, wanted int32) func(*apiv1.AzVolume) {
+		return func(v *apiv1.AzVolume) { v.Status.Replicas = &apiv1.ReplicaCount{Ready: ready, Wanted: wanted} }
+	}
+	none := func(v *apiv1.AzVolume) { v.Status.Replicas = nil }
+	is := func(status, reason string) func(*apiv1.AzVolume) {
+		return volumeSays(placement.ConditionReplicasAttached, status, reason, "")
+	}
+	missing, there := is("False", apiv1.ReasonReplicasMissing), is("True", apiv1.ReasonReplicasAttached)
+	for name, c := range map[string]struct {
+		volume         []func(*apiv1.AzVolume)
+		wait, restored string
+	}{
+		"one of two":        {[]func(*apiv1.AzVolume){held, missing, count(1, 2)}, "1 of 2 replicas are attached", ""},
+		"not counted yet":   {[]func(*apiv1.AzVolume){held, missing, none}, "0 of 1 replicas are attached", ""},
+		"both of two":       {[]func(*apiv1.AzVolume){held, there, count(2, 2)}, "", "2 of 2 replicas are attached again"},
+		"both, not counted": {[]func(*apiv1.AzVolume){held, there, none}, "", ""},
+		"no condition":      {[]func(*apiv1.AzVolume){held, count(2, 2)}, "", ""},
+	} {
+		in := test{volume: c.volume}.input()
+		if got, again := claimstatus.WaitOf(in).Message, claimstatus.Restored(in.Volume); got != c.wait || again != c.restored {
+			t.Errorf("%s: got %q and %q, want %q and %q", name, got, again, c.wait, c.restored)
 		}
 	}
 }

@@ -168,7 +168,7 @@ func ofAttachment(in Input) Wait {
 // ofChange is about a change of the disk. csi-resizer writes the events.
 func ofChange(in Input) Wait {
 	c := meta.FindStatusCondition(in.Volume.Status.Conditions, disk.ConditionUpdated)
-	if c == nil || c.Status == metav1.ConditionTrue {
+	if c == nil {
 		return Wait{}
 	}
 	w := Wait{Since: c.LastTransitionTime.Time}

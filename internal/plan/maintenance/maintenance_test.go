@@ -65,6 +65,7 @@ func describe(events []apiv1.MaintenanceEvent) string {
 }
 
 func TestEventsOfTheDocument(t *testing.T) {
+	longestID, longest := strings.Repeat("x", 128), strings.Repeat("x", 32)
 	const (
 		at        = "C1 Freeze not before 12:00:00 "
 		scheduled = at + "9s Platform"
@@ -93,6 +94,9 @@ func TestEventsOfTheDocument(t *testing.T) {
 		"an unknown kind":                {[]string{freeze(`"EventType":"Teleport"`)}, ""},
 		"an unknown status":              {[]string{freeze(`"EventStatus":"Pondered"`)}, scheduled},
 		"no ID":                          {[]string{freeze(`"EventId":""`)}, ""},
+		"the longest ID":                 {[]string{freeze(`"EventId":"` + longestID + `"`)}, longestID + scheduled[2:]},
+		"the longest source":             {[]string{freeze(`"EventSource":"` + longest + `"`)}, at + "9s " + longest},
+		"a duration of zero":             {[]string{freeze(`"DurationInSeconds":0`)}, at + "0s Platform"},
 		"an ID without end":              {[]string{freeze(`"EventId":"` + strings.Repeat("x", 200) + `"`)}, ""},
 		"a source without end":           {[]string{freeze(`"EventSource":"` + strings.Repeat("x", 200) + `"`)}, at + "9s "},
 		"an event that is there twice":   {[]string{freeze(``), freeze(`"EventType":"Reboot"`)}, scheduled},
@@ -132,11 +136,13 @@ func TestEventsAreBounded(t *testing.T) {
 
 func TestVMName(t *testing.T) {
 	for id, want := range map[string]string{
-		virtualMachine:                 "vm-a",
-		instance:                       "pool_3",
-		strings.ToLower(instance):      "pool_3",
-		"/virtualMachines/flexible-x1": "flexible-x1",
-		"":                             "",
+		virtualMachine: "vm-a",
+		instance:       "pool_3",
+		"virtualMachineScaleSets/pool/virtualMachines/3": "pool_3",
+		"virtualMachineScaleSets/pool/networks/3":        "3",
+		strings.ToLower(instance):                        "pool_3",
+		"/virtualMachines/flexible-x1":                   "flexible-x1",
+		"":                                               "",
 	} {
 		if got := maintenance.VMName(id); got != want {
 			t.Errorf("VMName(%q): got %q, want %q", id, got, want)
@@ -163,6 +169,7 @@ func TestEventOfTheNodesCondition(t *testing.T) {
 		"an event that has begun": {message: "Preempt Scheduled: " + help, want: "C1 Preempt started "},
 		"a time that is none":     {message: "Freeze Scheduled: soon GMT" + help},
 		"an unknown kind":         {message: "Teleport Scheduled: " + noonGMT},
+		"a kind alone":            {message: "Freeze"},
 		"another message":         {message: "IMDS unavailable"},
 		"no message":              {},
 		"no event":                {message: "VM has no scheduled event", status: corev1.ConditionFalse},
@@ -180,6 +187,32 @@ func TestEventOfTheNodesCondition(t *testing.T) {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})
+	}
+}
+
+// The node plug-in reads Azure's document, which says more than the Node's condition.
+func TestAnnouncedEvents(t *testing.T) {
+	node := &corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: maintenance.NodeCondition,
+		Status: corev1.ConditionTrue, Message: "Freeze Scheduled. EventId: condition"}}}}
+	reported := &apiv1.AzDriverNode{Status: apiv1.AzDriverNodeStatus{Maintenance: &apiv1.NodeMaintenance{
+		Events: []apiv1.MaintenanceEvent{{EventID: "report"}}}}}
+	for name, c := range map[string]struct {
+		report *apiv1.AzDriverNode
+		node   *corev1.Node
+		want   string
+	}{
+		"the report":            {reported, node, "report"},
+		"no report of events":   {&apiv1.AzDriverNode{}, node, "condition"},
+		"neither and no Node":   {&apiv1.AzDriverNode{}, nil, ""},
+		"a report without Node": {reported, nil, "report"},
+	} {
+		got := ""
+		for _, e := range maintenance.Announced(c.report, c.node) {
+			got += e.EventID
+		}
+		if got != c.want {
+			t.Errorf("%s: got event %q, want %q", name, got, c.want)
+		}
 	}
 }
 

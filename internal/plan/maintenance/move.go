@@ -66,19 +66,15 @@ func (p Policies) Evict(announced []Announcement, pod Pod, now time.Time) (becau
 func evictFor(e *apiv1.MaintenanceEvent, pod Pod, now time.Time) (evict bool, in time.Duration) {
 	survives, starts := e.Kind == apiv1.MaintenanceFreeze, begins(e)
 	switch {
-	case starts.IsZero() || now.After(starts):
+	case now.After(starts):
 		// A VM that is about to be paused cannot end its pods in time. To wait is shorter.
 		return !survives, 0
 	case pod.Warm:
 		in = starts.Sub(now) - moveBefore
 	case survives:
 		in = MoveAgain // it may get its replica yet
-		return false, in
 	default:
-		in = starts.Sub(now) - moveColdBefore
-		if in > MoveAgain {
-			return false, MoveAgain
-		}
+		in = min(starts.Sub(now)-moveColdBefore, MoveAgain)
 	}
 	return in <= 0, max(in, 0)
 }

@@ -58,6 +58,10 @@ func TestEvict(t *testing.T) {
 			func(p *maintenance.Pod) { p.DeletionTimestamp = &metav1.Time{Time: noon} }, false, 0},
 		"a pod that has ended": {apiv1.MaintenancePreempt, time.Second,
 			func(p *maintenance.Pod) { p.Status.Phase = corev1.PodSucceeded }, false, 0},
+		"a pod that has failed": {apiv1.MaintenancePreempt, time.Second,
+			func(p *maintenance.Pod) { p.Status.Phase = corev1.PodFailed }, false, 0},
+		"an owner that says that it is no controller": {apiv1.MaintenancePreempt, time.Second,
+			func(p *maintenance.Pod) { p.OwnerReferences[0].Controller = new(bool) }, false, 0},
 		"a pod that opted out": {apiv1.MaintenancePreempt, time.Second, func(p *maintenance.Pod) {
 			p.Annotations = map[string]string{apiv1.AnnotationMaintenance: apiv1.MaintenanceStay}
 		}, false, 0},
@@ -84,6 +88,8 @@ func TestEvictDecidesByEachEvent(t *testing.T) {
 	t.Parallel()
 	policies := maintenance.Policies{apiv1.MaintenanceFreeze: maintenance.Move, apiv1.MaintenancePreempt: maintenance.Move}
 	soon := metav1.NewTime(noon.Add(30 * time.Second))
+	quarter := metav1.NewTime(noon.Add(15 * time.Minute))
+	later := &apiv1.MaintenanceEvent{EventID: "later", Kind: apiv1.MaintenancePreempt, NotBefore: &quarter}
 	over := &apiv1.MaintenanceEvent{EventID: "over", Kind: apiv1.MaintenanceFreeze, Started: true}
 	spot := &apiv1.MaintenanceEvent{EventID: "spot", Kind: apiv1.MaintenancePreempt, NotBefore: &soon}
 	at := func(e *apiv1.MaintenanceEvent, seen time.Time) maintenance.Announcement {
@@ -100,6 +106,7 @@ func TestEvictDecidesByEachEvent(t *testing.T) {
 		"the eviction of the VM beside it":      {[]maintenance.Announcement{at(over, noon), at(spot, noon)}, noon, false, "spot", 0},
 		"in the other order":                    {[]maintenance.Announcement{at(spot, noon), at(over, noon)}, noon, false, "spot", 0},
 		"no node that stays takes the pod":      {[]maintenance.Announcement{at(spot, noon)}, noon, true, "", maintenance.MoveAgain},
+		"and it is not due yet":                 {[]maintenance.Announcement{at(later, noon)}, noon, true, "", 13 * time.Minute},
 		"the pod came after the event was seen": {[]maintenance.Announcement{at(spot, noon)}, noon.Add(1), false, "", 0},
 		"it came after one event, before another": {[]maintenance.Announcement{at(over, noon), at(spot, noon.Add(2))},
 			noon.Add(1), false, "spot", 0},

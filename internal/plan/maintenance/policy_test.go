@@ -53,7 +53,12 @@ func TestNextEvent(t *testing.T) {
 		"no event":                   {nil, ""},
 		"an event that is ignored":   {events{freeze}, ""},
 		"the earliest of the others": {events{freeze, reboot, event("c", apiv1.MaintenanceRedeploy, 5)}, "c"},
-		"one that has begun":         {events{reboot, event("c", apiv1.MaintenancePreempt, 0)}, "c"},
+		"whatever their order":       {events{event("c", apiv1.MaintenanceRedeploy, 5), reboot}, "c"},
+		"an earlier one that moves no pods": {
+			events{event("d", apiv1.MaintenanceTerminate, 9), event("c", apiv1.MaintenancePreempt, 0)}, "d"},
+		"the first of two that move the pods": {
+			events{event("d", apiv1.MaintenanceTerminate, 5), event("e", apiv1.MaintenanceTerminate, 9)}, "d"},
+		"one that has begun": {events{reboot, event("c", apiv1.MaintenancePreempt, 0)}, "c"},
 		"one that moves the pods": {
 			events{event("c", apiv1.MaintenancePreempt, 0), event("d", apiv1.MaintenanceTerminate, 9)}, "d",
 		},
@@ -69,5 +74,18 @@ func TestNextEvent(t *testing.T) {
 				t.Errorf("got event %q, want %q", got, c.want)
 			}
 		})
+	}
+}
+
+func TestTheDescriptionSaysWhenAnEventBegins(t *testing.T) {
+	at := &metav1.Time{Time: noon}
+	for want, e := range map[string]*apiv1.MaintenanceEvent{
+		"not before 2030-01-07T12:00:00Z": {NotBefore: at},
+		"has begun (event started)":       {EventID: "started", Started: true, NotBefore: at},
+		"has begun (event untimed)":       {EventID: "untimed"},
+	} {
+		if got := maintenance.Describe(e); !strings.Contains(got, want) {
+			t.Errorf("got %q, want it to say %q", got, want)
+		}
 	}
 }

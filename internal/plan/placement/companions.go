@@ -180,7 +180,7 @@ func (c *companion) leads(in Input, members []*member, self *member) bool {
 func (s *surroundings) expect() {
 	for _, u := range s.arrivals() {
 		for _, c := range s.companions {
-			if c.user == u || !matchesAll(u.affinity, c.pod, s.namespaces) {
+			if !matchesAll(u.affinity, c.pod, s.namespaces) {
 				continue
 			}
 			u.awaits = u.awaits || c.awaited

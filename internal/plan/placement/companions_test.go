@@ -25,6 +25,8 @@ type together struct {
 	without []string
 	// cannot names the nodes on which a pod cannot run, as in "app:b".
 	cannot []string
+	// tainted and ill are nodes with a taint, and nodes that are not healthy.
+	tainted, ill []string
 	// at are the replicas, by volume.
 	at map[string][]string
 }
@@ -41,6 +43,12 @@ func (c *together) input(volume string) placement.Input {
 	for _, name := range c.nodes {
 		n := newNode(name, "1")
 		n.Node.Labels["zone"] = "1"
+		if slices.Contains(c.tainted, name) {
+			taintedFor(0, "dedicated", corev1.TaintEffectNoSchedule)(&n)
+		}
+		if slices.Contains(c.ill, name) {
+			suspect(&n)
+		}
 		for _, cannot := range c.cannot {
 			if pod, node, _ := strings.Cut(cannot, ":"); node == name {
 				n.Node.Labels["not-"+pod] = "true"
@@ -92,6 +100,8 @@ func (c *together) place(volume string) (placement.Step, bool) {
 	return step, len(step.Decisions) > 0
 }
 
+func tolerating(p *corev1.Pod) { p.Spec.Tolerations = tolerant().Pod.Spec.Tolerations }
+
 // avoids keeps a pod off the nodes that together.cannot names for it.
 func avoids(p *corev1.Pod) {
 	affinityOf(p).NodeAffinity = &corev1.NodeAffinity{
@@ -134,10 +144,50 @@ func TestReplicasGoWhereThePodsWillGo(t *testing.T) {
 			cluster: together{pods: []*corev1.Pod{newPod("app", "a", beside("db")), newPod("db", "a", avoids)},
 				without: []string{"db"}, cannot: []string{"db:b", "db:c"}}, order: []string{"app"},
 			want: map[string]string{"app": "d"}},
+		"nowhere where it cannot run": {
+			cluster: together{pods: []*corev1.Pod{newPod("app", "a", beside("db")), newPod("db", "a", avoids)},
+				without: []string{"db"}, cannot: []string{"db:b", "db:c", "db:d", "db:e"}}, order: []string{"app"},
+			want: map[string]string{"app": ""}, why: "do not run there and will not move there"},
+		"nor where it does not tolerate a taint": {
+			cluster: together{pods: []*corev1.Pod{newPod("app", "a", beside("db"), tolerating), newPod("db", "a")},
+				without: []string{"db"}, tainted: []string{"b", "c", "d", "e"}}, order: []string{"app"},
+			want: map[string]string{"app": ""}, why: "do not run there and will not move there"},
+		"only where its volume has its replica": {
+			cluster: together{pods: []*corev1.Pod{newPod("app", "a", beside("db"), avoids), newPod("db", "a")},
+				cannot: []string{"app:d"}, at: map[string][]string{"db": {"d"}}}, order: []string{"app"},
+			want: map[string]string{"app": ""}, why: "do not run there and will not move there"},
+		"a replica on a node where its pod cannot run": {
+			cluster: together{pods: []*corev1.Pod{newPod("app", "a", beside("db")), newPod("db", "a", avoids)},
+				cannot: []string{"db:d"}, at: map[string][]string{"db": {"d"}}}, order: []string{"app"},
+			want: map[string]string{"app": ""}, why: "will have replicas first: db"},
+		"a replica on a node that is not healthy": {
+			cluster: together{pods: []*corev1.Pod{newPod("app", "a", beside("db")), newPod("db", "a")},
+				ill: []string{"d"}, at: map[string][]string{"db": {"d"}}}, order: []string{"app"},
+			want: map[string]string{"app": ""}, why: "will have replicas first: db"},
+		"a pod that only follows it is not followed": {
+			cluster: together{pods: []*corev1.Pod{newPod("app", "a", beside("db")), newPod("db", "a"),
+				newPod("web", "a", beside("app"))}, at: map[string][]string{"db": {"d"}, "web": {"c"}}},
+			order: []string{"app"}, want: map[string]string{"app": "d"}},
+		"the replica of a pod that follows it attracts": {
+			cluster: together{pods: []*corev1.Pod{newPod("app", "a"), newPod("web", "a", beside("app"))},
+				at: map[string][]string{"web": {"d"}}}, order: []string{"app"}, want: map[string]string{"app": "d"}},
+		"all that lead are named, in their order": {
+			cluster: together{pods: []*corev1.Pod{newPod("cache", "a", called("set"), beside("set")),
+				newPod("app", "a", called("set"), beside("set")), newPod("db", "a", called("set"), beside("set"))}},
+			order: []string{"db"}, want: map[string]string{"db": ""}, why: "will have replicas first: app, cache"},
+		"one that leads is waited for beside another that has no volume": {
+			cluster: together{pods: []*corev1.Pod{newPod("app", "a", called("set"), beside("set")),
+				newPod("db", "a", called("set"), beside("set")), newPod("zoo", "a", called("set"), beside("set"))},
+				without: []string{"zoo"}}, order: []string{"db"}, want: map[string]string{"db": ""},
+			why: "will have replicas first: app"},
 		"a chain": {
 			cluster: together{pods: []*corev1.Pod{newPod("app", "a", beside("cache")), newPod("cache", "a", beside("db")),
 				newPod("db", "a")}, at: map[string][]string{"db": {"e"}}}, order: []string{"cache", "app"},
 			want: map[string]string{"app": "e", "cache": "e"}},
+		"a chain to a pod that stays where it is": {
+			cluster: together{pods: []*corev1.Pod{newPod("app", "a", beside("db")), newPod("db", "a", beside("web"))},
+				without: []string{"db"}, others: []*corev1.Pod{newPod("web", "d")}}, order: []string{"app"},
+			want: map[string]string{"app": "d"}},
 		"a chain over a pod without a volume": {
 			cluster: together{pods: []*corev1.Pod{newPod("app", "a", beside("cache")), newPod("cache", "a", beside("db")),
 				newPod("db", "a")}, without: []string{"cache"}, at: map[string][]string{"db": {"e"}}}, order: []string{"app"},
@@ -270,19 +320,29 @@ func TestCompanionsComeTogetherAndStay(t *testing.T) {
 func TestWhichPodsLeaveTogether(t *testing.T) {
 	t.Parallel()
 	const host = corev1.LabelHostname
+	held, needsApp := objects.Owned("a", 2, apiv1.OwnershipHeld), nearTo(term("app", host))
+	released := func(v *apiv1.AzVolume) {
+		v.Status.Primary = &apiv1.Ownership{NodeName: "a", Epoch: 2, State: apiv1.OwnershipReleased}
+	}
 	for name, test := range map[string]struct {
 		others []*corev1.Pod
 		want   string
+		moved  func(*apiv1.AzVolume) // for a pod that has no node now
 	}{
-		"a pod that it needs":                   {[]*corev1.Pod{newPod("db", "a")}, "db"},
-		"a pod that needs it":                   {[]*corev1.Pod{newPod("web", "a", nearTo(term("app", host)), claims)}, "web"},
-		"a pod that needs it and has no volume": {[]*corev1.Pod{newPod("web", "a", nearTo(term("app", host)))}, ""},
+		"a pod beside it that has a volume":     {others: []*corev1.Pod{newPod("other", "a", claims)}},
+		"the volume is on the node still":       {[]*corev1.Pod{newPod("db", "a")}, "db", held},
+		"the volume has left the node":          {[]*corev1.Pod{newPod("db", "a")}, "", released},
+		"the volume was on no node":             {[]*corev1.Pod{newPod("db", "a")}, "", objects.NeverOwned},
+		"pods that have no node are not beside": {[]*corev1.Pod{newPod("db", "")}, "", objects.NeverOwned},
+		"a pod that it needs":                   {[]*corev1.Pod{newPod("db", "a")}, "db", nil},
+		"a pod that needs it":                   {[]*corev1.Pod{newPod("web", "a", needsApp, claims)}, "web", nil},
+		"a pod that needs it and has no volume": {[]*corev1.Pod{newPod("web", "a", needsApp)}, "", nil},
 		"a chain": {[]*corev1.Pod{newPod("log", "a", nearTo(term("web", host)), claims),
-			newPod("web", "a", nearTo(term("app", host)), claims)}, "log web"},
-		"a pod that only is on the node":        {[]*corev1.Pod{newPod("other", "a")}, ""},
-		"a pod on another node":                 {[]*corev1.Pod{newPod("db", "b")}, ""},
-		"a pod that is being deleted":           {[]*corev1.Pod{newPod("db", "a", terminating)}, ""},
-		"a pod that only prefers to be near it": {[]*corev1.Pod{newPod("web", "a", ratherFarFrom(term("app", host)))}, ""},
+			newPod("web", "a", needsApp, claims)}, "log web", nil},
+		"a pod that only is on the node":        {[]*corev1.Pod{newPod("other", "a")}, "", nil},
+		"a pod on another node":                 {[]*corev1.Pod{newPod("db", "b")}, "", nil},
+		"a pod that is being deleted":           {[]*corev1.Pod{newPod("db", "a", terminating)}, "", nil},
+		"a pod that only prefers to be near it": {[]*corev1.Pod{newPod("web", "a", ratherFarFrom(term("app", host)))}, "", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -291,6 +351,10 @@ func TestWhichPodsLeaveTogether(t *testing.T) {
 				Volume:  objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld)),
 				Pods:    []placement.PodView{{Pod: pod}},
 				Cluster: placement.Cluster{Pods: append(test.others, pod)},
+			}
+			if test.moved != nil {
+				in.Pods[0].Pod.Spec.NodeName = ""
+				in.Volume = objects.NewVolume(test.moved)
 			}
 			var got []string
 			for _, p := range placement.Companions(in) {

@@ -20,6 +20,7 @@ func TestAVolumeWithoutAPlaceForAReplicaSaysWhyForEachNode(t *testing.T) {
 	held := objects.Owned("a", 2, apiv1.OwnershipHeld)
 	primary := objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)
 	home := newNode("a", "1")
+	full := func(name string) placement.NodeView { return newNode(name, "1", slots(0)) }
 	picky := placement.PodView{Pod: &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "db-0"},
 		Spec:       corev1.PodSpec{NodeSelector: map[string]string{"disktype": "none"}},
@@ -36,6 +37,20 @@ func TestAVolumeWithoutAPlaceForAReplicaSaysWhyForEachNode(t *testing.T) {
 					newNode("b", "1", slots(0)), newNode("e", "1", suspect)},
 			},
 			"no node can take another replica: b, d: no free slot beyond the reserve; c: the disk cannot be attached in the node's zone; e: the node is Suspect"},
+		"five nodes, and one that Azure services": {
+			placement.Input{Attachments: objects.Attachments(primary),
+				Nodes: []placement.NodeView{home, full("b"), full("c"), full("d"), full("e"), full("f"),
+					newNode("g", "1", disturbed)}},
+			"no node can take another replica: g: Azure has announced maintenance of the VM; " +
+				"b, c, d, e, f: no free slot beyond the reserve"},
+		"a node that is cordoned and has a replica": {
+			placement.Input{Attachments: objects.Attachments(primary, replicaOn("b")),
+				Nodes: []placement.NodeView{home, newNode("b", "1", cordonedFor(time.Hour))}},
+			"no node can take another replica: b: pods cannot run there, and its replica stays until another one is attached"},
+		"a node without the label that a lost node lacks as well": {
+			placement.Input{Attachments: objects.Attachments(primary), NodeLabel: "pool",
+				Nodes: []placement.NodeView{home, newNode("b", "1", lost)}},
+			"no node can take another replica: b: the node is Lost"},
 		"a pod that selects none": {
 			placement.Input{Attachments: objects.Attachments(primary), Nodes: []placement.NodeView{home, newNode("b", "1")},
 				Pods: []placement.PodView{picky}},

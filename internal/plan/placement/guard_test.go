@@ -69,3 +69,17 @@ func TestTheReplicaThatGuardsAgainstAFencedNodeIsKept(t *testing.T) {
 		})
 	}
 }
+
+func TestTheReplicasThatGuardAreNamedInTheirOrder(t *testing.T) {
+	t.Parallel()
+	fenced := objects.Proved(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentDetaching), apiv1.ProofPreempted)
+	step := placement.Next(placement.Input{
+		Now:         objects.Now,
+		Volume:      objects.NewVolume(objects.NeverOwned),
+		Attachments: objects.Attachments(fenced, replicaOn("x"), replicaOn("y")),
+		Nodes:       nodes(newNode("x", "1")), // the other one is deleted first
+	})
+	if len(step.Guards) != 2 || step.Guards[0].Node != "x" || len(step.Decisions) != 0 {
+		t.Errorf("got guards %v and decisions %v, want x and y kept", step.Guards, step.Decisions)
+	}
+}

@@ -1,6 +1,8 @@
 package placement
 
 import (
+	"cmp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -36,18 +38,11 @@ func outdated(nodes []NodeView) map[string]bool {
 // imageVersion is the last part of an image's name: a date and a number.
 func imageVersion(image string) string { return image[strings.LastIndexByte(image, '-')+1:] }
 
-// newer compares two versions of images, number by number.
+// newer compares two versions of images, number by number. What is no number counts as the oldest.
 func newer(a, b string) bool {
-	if a == b {
-		return false
-	}
-	as, bs := strings.Split(a, "."), strings.Split(b, ".")
-	for i := range min(len(as), len(bs)) {
-		// What is no number counts as the oldest.
-		x, _ := strconv.Atoi(as[i])
-		if y, _ := strconv.Atoi(bs[i]); x != y {
-			return x > y
-		}
-	}
-	return len(as) > len(bs)
+	return slices.CompareFunc(strings.Split(a, "."), strings.Split(b, "."), func(x, y string) int {
+		m, _ := strconv.Atoi(x)
+		n, _ := strconv.Atoi(y)
+		return cmp.Compare(m, n)
+	}) > 0
 }

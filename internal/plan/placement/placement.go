@@ -3,7 +3,9 @@
 package placement
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -73,8 +75,8 @@ func (p *PodView) Belongs(node *corev1.Node) bool {
 		}
 	}
 	return !slices.ContainsFunc(p.selectors, func(s selector) bool {
-		matches, err := s.Match(node)
-		return err != nil || !matches
+		matches, _ := s.Match(node) // a rule that cannot be read matches no node
+		return !matches
 	})
 }
 
@@ -91,8 +93,7 @@ func belongs(pods []PodView, node *corev1.Node) bool {
 // untolerated returns the taints, among those that pass the filter, that keep a pod off a node.
 func untolerated(pod *corev1.Pod, node *corev1.Node, filter func(*corev1.Taint) bool) []corev1.Taint {
 	taints := node.Spec.Taints
-	unschedulable := func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeUnschedulable }
-	if node.Spec.Unschedulable && !slices.ContainsFunc(taints, unschedulable) {
+	if node.Spec.Unschedulable { // Kubernetes adds the taint a moment later
 		taints = append(slices.Clip(taints), corev1.Taint{
 			Key:    corev1.TaintNodeUnschedulable,
 			Effect: corev1.TaintEffectNoSchedule,
@@ -136,8 +137,8 @@ type candidate struct {
 	preference int64
 }
 
-// candidates returns the nodes that may have a new replica, in the order of their names, and the
-// others, by the reason why they may not.
+// candidates returns the nodes that may have a new replica, and the others, by the reason why they
+// may not.
 func candidates(in Input, taken map[string]bool) ([]candidate, exclusions) {
 	around := look(in)
 	others := map[string]bool{}
@@ -186,7 +187,6 @@ func candidates(in Input, taken map[string]bool) ([]candidate, exclusions) {
 		c.roomy = n.FreeSlots < 0 || int(n.FreeSlots-in.ReservedSlots) > len(others)-c.together
 		found = append(found, c)
 	}
-	slices.SortFunc(found, func(a, b candidate) int { return strings.Compare(a.Node.Name, b.Node.Name) })
 	for i, p := range preferences(around, found) {
 		found[i].preference = p
 	}
@@ -302,37 +302,37 @@ func pick(from []candidate, n int, zones map[string]int, spread bool) []candidat
 }
 
 func better(a, b candidate, zones map[string]int, spread bool) bool {
-	if a.together != b.together {
-		return a.together > b.together
+	zone := 0
+	if spread {
+		zone = cmp.Compare(zones[a.Zone], zones[b.Zone])
 	}
-	if a.roomy != b.roomy {
-		return a.roomy
-	}
-	if a.beside != b.beside {
-		return a.beside > b.beside
-	}
-	if a.company != b.company {
-		return a.company > b.company
-	}
-	if spread && zones[a.Zone] != zones[b.Zone] {
-		return zones[a.Zone] < zones[b.Zone]
-	}
-	if a.outdated != b.outdated {
-		return b.outdated
-	}
-	if a.preference != b.preference {
-		return a.preference > b.preference
-	}
-	if a.FreeSlots != b.FreeSlots {
-		return roomier(a.FreeSlots, b.FreeSlots)
-	}
-	return a.Node.Name < b.Node.Name
+	return cmp.Or(
+		cmp.Compare(b.together, a.together),
+		onlyFirst(b.roomy, a.roomy),
+		cmp.Compare(b.beside, a.beside),
+		cmp.Compare(b.company, a.company),
+		zone,
+		onlyFirst(a.outdated, b.outdated),
+		cmp.Compare(b.preference, a.preference),
+		cmp.Compare(room(b.FreeSlots), room(a.FreeSlots)),
+		strings.Compare(a.Node.Name, b.Node.Name)) < 0
 }
 
-// roomier compares numbers of free slots, where a negative number is unknown and counts as plenty.
-func roomier(a, b int32) bool {
-	if a < 0 || b < 0 {
-		return a < 0
+// onlyFirst compares two bools: true is more.
+func onlyFirst(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
 	}
-	return a > b
+	return -1
+}
+
+// room is a number of free slots to compare: a negative number is unknown and counts as plenty.
+func room(slots int32) int32 {
+	if slots < 0 {
+		return math.MaxInt32
+	}
+	return slots
 }

@@ -123,10 +123,7 @@ func selectorOf(s *metav1.LabelSelector) labels.Selector {
 }
 
 func (t term) matches(pod *corev1.Pod, namespaces map[string]labels.Set) bool {
-	there := false
-	for _, n := range t.namespaces {
-		there = there || n == pod.Namespace
-	}
+	there := slices.Contains(t.namespaces, pod.Namespace)
 	return (there || t.namespaceSelector.Matches(namespaces[pod.Namespace])) && t.selector.Matches(labels.Set(pod.Labels))
 }
 
@@ -358,7 +355,7 @@ func (s *surroundings) lonely(node *corev1.Node) *user {
 // can come after others.
 func (s *surroundings) come(waiting []*user, may func(u *user, come []*user) bool) (missing []*user) {
 	var come []*user
-	for len(waiting) > 0 {
+	for {
 		var still []*user
 		for _, u := range waiting {
 			if may(u, come) {
@@ -372,7 +369,6 @@ func (s *surroundings) come(waiting []*user, may func(u *user, come []*user) boo
 		}
 		waiting = still
 	}
-	return nil
 }
 
 // accompanied reports whether the required affinity of a pod is satisfied on a node, where some

@@ -148,7 +148,7 @@ func settled(in Input) time.Duration {
 // deleted: it is not known which of the others will be attached.
 func (s *standing) cut(in Input) []Decision {
 	surplus := len(s.useful) - s.target.Ceiling
-	if surplus <= 0 || attached(s.useful) < s.target.Ceiling {
+	if attached(s.useful) < s.target.Ceiling {
 		return nil
 	}
 	worth := func(a *apiv1.AzVolumeAttachment) int {
@@ -227,7 +227,7 @@ func detour(in Input, s standing) time.Duration {
 
 // place chooses nodes for the missing replicas and creates them there as far as there are shares.
 // If there is none, a leaving replica gives up its share, and the new replica is created when that
-// one is deleted.
+// one is deleted. A primary that holds the volume is among the attachments, because settled waits for it.
 func (s *standing) place(in Input, missing int) (decisions []Decision, made int, excluded exclusions) {
 	taken, shares, going := map[string]bool{}, int(in.Volume.Shares()), 0
 	for _, a := range in.Attachments {
@@ -238,11 +238,6 @@ func (s *standing) place(in Input, missing int) (decisions []Decision, made int,
 		if a.DeletionTimestamp != nil {
 			going++
 		}
-	}
-	if primary := in.Volume.Status.Primary; primary != nil && primary.State != apiv1.OwnershipReleased &&
-		!taken[primary.NodeName] {
-		taken[primary.NodeName] = true // its attachment is about to be created
-		shares--
 	}
 	zones := map[string]int{}
 	for i := range in.Nodes {
@@ -277,8 +272,6 @@ func (s *standing) place(in Input, missing int) (decisions []Decision, made int,
 	if shares <= 0 {
 		without += min(s.withoutRoom(), missing-len(chosen))
 	}
-	if without > 0 {
-		decisions = append(decisions, s.leaving[:min(without, len(s.leaving))]...)
-	}
+	decisions = append(decisions, s.leaving[:min(max(without, 0), len(s.leaving))]...)
 	return decisions, made, excluded
 }

@@ -69,6 +69,14 @@ func TestReplicaLife(t *testing.T) {
 		short     bool
 	}
 	volume := objects.NewVolume
+	const noSchedule = corev1.TaintEffectNoSchedule
+	placedOnC := []string{"Create c: ReplicaPlaced"}
+	tenShares := func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 10 }
+	taintedToo := func(key string) func(*placement.NodeView) {
+		return func(n *placement.NodeView) {
+			n.Node.Spec.Taints = append(n.Node.Spec.Taints, corev1.Taint{Key: key, Effect: noSchedule})
+		}
+	}
 	for name, test := range map[string]struct {
 		in   placement.Input
 		want want
@@ -137,6 +145,32 @@ func TestReplicaLife(t *testing.T) {
 		"the taints of an ill node do not: it may be well again in a minute": {
 			in(volume(held), withB(taintedFor(time.Hour, corev1.TaintNodeUnreachable, corev1.TaintEffectNoExecute)), primary,
 				replica("b", attached)), want{}},
+		"so is a node that Karpenter removes": {
+			in(volume(held), withB(taintedFor(0, "karpenter.sh/disrupted", noSchedule)), primary, replica("b", attached)),
+			want{decisions: placedOnC}},
+		"also if another taint follows": {
+			in(volume(held), withB(taintedFor(0, "karpenter.sh/disrupted", noSchedule),
+				taintedToo("maintenance")), primary, replica("b", attached)), want{decisions: placedOnC}},
+		"a taint that only advises keeps the replica": {
+			in(volume(held), withB(taintedFor(time.Hour, "maintenance", corev1.TaintEffectPreferNoSchedule)), primary,
+				replica("b", attached)), want{}},
+		"a taint that was renewed counts from the time when it was seen first": {
+			with(in(volume(held), withB(cordonedFor(time.Second)), primary, replica("b", attached)),
+				placement.Input{ClosedSince: map[string]time.Time{"b": objects.Ago(time.Minute).Time}}),
+			want{decisions: placedOnC}},
+		"one that failed without an error on record takes no share": {
+			in(volume(held, tight), withB(lost), primary, replica("b", attached), replica("c", apiv1.AttachmentFailed)),
+			want{short: true}},
+		"one that failed is deleted like all others when none is wanted": {
+			in(volume(releasedFor(2*time.Hour)), three, replica("c", apiv1.AttachmentFailed)),
+			want{decisions: []string{"Delete c: ReplicasExpired"}}},
+		"nothing is short while enough are being attached": {
+			in(volume(held), append(slices.Clone(three), newNode("d", "1")), primary, replica("d", attaching),
+				failedSince("b", time.Second), failedSince("c", time.Second)), want{}},
+		"where no other node is left, the one that failed first stays": {
+			in(volume(held, tenShares), append(slices.Clone(three), newNode("d", "1"), newNode("e", "1")), primary,
+				failedSince("b", time.Hour), failedSince("c", time.Hour), failedSince("d", time.Hour),
+				failedSince("e", time.Hour)), want{short: true}},
 		"a node that the autoscaler removes is drained at once": {
 			in(volume(held), withB(taintedFor(0, "ToBeDeletedByClusterAutoscaler", corev1.TaintEffectNoSchedule)), primary,
 				replica("b", attached)), want{decisions: []string{"Create c: ReplicaPlaced"}}},

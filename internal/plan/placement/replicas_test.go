@@ -38,7 +38,8 @@ func nodes(list ...placement.NodeView) []placement.NodeView { return list }
 
 func TestReplicas(t *testing.T) {
 	t.Parallel()
-	attached, released := apiv1.AttachmentAttached, func(since time.Duration) func(*apiv1.AzVolume) {
+	attached, attaching := apiv1.AttachmentAttached, apiv1.AttachmentAttaching
+	released := func(since time.Duration) func(*apiv1.AzVolume) {
 		return func(v *apiv1.AzVolume) {
 			v.Status.Primary = &apiv1.Ownership{Epoch: 2, State: apiv1.OwnershipReleased}
 			v.Status.LastReleasedTime = objects.Ago(since)
@@ -58,7 +59,9 @@ func TestReplicas(t *testing.T) {
 			{Pod: &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: map[string]string{"kubernetes.io/hostname": node}}}},
 		}
 	}
+	boundPV := &corev1.PersistentVolume{Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumeBound}}
 	releasedPV := &corev1.PersistentVolume{Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumeReleased}}
+	roomy := newNode("c", "1", slots(2), discouraged)
 	volume := objects.NewVolume
 	for name, test := range map[string]struct {
 		in   placement.Input
@@ -90,6 +93,42 @@ func TestReplicas(t *testing.T) {
 		"those on cordoned nodes first": {
 			in(volume(held), nodes(three[0], three[1], newNode("c", "1", cordoned)), primary, replica("b"), replica("c")),
 			[]string{"Delete c: ReplicaSurplus"}},
+		"those on unhealthy nodes first": {
+			in(volume(held), nodes(three[0], three[1], newNode("c", "1", suspect)), primary, replica("b"), replica("c")),
+			[]string{"Delete c: ReplicaSurplus"}},
+		"those that are not attached first": {
+			in(volume(held), three, primary, replica("b"), objects.NewAttachment("c", apiv1.RoleReplica, 0, attaching)),
+			[]string{"Delete c: ReplicaSurplus"}},
+		"one that waits on a healthy node counts": {in(volume(held), three, primary, waiting), nil},
+		"a replica does not stand for the primary (law 8)": {
+			in(volume(held, twoReplicas), three, objects.NewAttachment("a", apiv1.RolePrimary, 2, attaching), replica("b")), nil},
+		"a volume without a disk gets none": {in(volume(held, noDisk), three, primary), nil},
+		"a volume that is being deleted has none": {in(volume(held, deleting), three, primary, replica("b")),
+			[]string{"Delete b: Deleting"}},
+		"a disk that changes only while no VM has it gets none": {in(volume(held, changesAlone), three, primary), nil},
+		"no replica comes to a node where a process may use the volume": {
+			in(volume(held), nodes(three[0], newNode("b", "1", usedByNoPod), three[2]), primary),
+			[]string{"Create c: ReplicaPlaced"}},
+		"a volume whose last owner is not on record": {in(volume(released(time.Minute), objects.NeverOwned), three),
+			[]string{"Create a: ReplicaPlaced"}},
+		"a PersistentVolume that is bound keeps them": {
+			with(in(volume(released(time.Minute)), three, replica("b")), placement.Input{PersistentVolume: boundPV}), nil},
+		"the clean-up is due at its instant": {in(volume(released(5*time.Minute)), three, replica("b")),
+			[]string{"Delete b: ReplicasExpired"}},
+		"a zone-redundant disk spreads away from its replicas, too": {
+			in(volume(held, zoneRedundant, twoReplicas), nodes(three[0], newNode("b", "2"), newNode("c", "2"), newNode("d", "3")),
+				primary, replica("b")), []string{"Create d: ReplicaPlaced"}},
+		"a node whose taint only advises against it comes last": {
+			with(in(volume(held), nodes(three[0], newNode("b", "1", discouraged), three[2]), primary),
+				placement.Input{Pods: []placement.PodView{{Pod: &corev1.Pod{}}}}), []string{"Create c: ReplicaPlaced"}},
+		"and before a node that has no slot for the pod's other volume": {
+			with(in(volume(held), nodes(three[0], newNode("b", "1", slots(1)), roomy), primary),
+				placement.Input{Pods: []placement.PodView{{Pod: &corev1.Pod{}, Volumes: []string{"other"}}}}),
+			[]string{"Create c: ReplicaPlaced"}},
+		"an unknown number of slots is plenty": {
+			with(in(volume(held), nodes(three[0], newNode("b", "1", slots(-1)), three[2]), primary),
+				placement.Input{Pods: []placement.PodView{{Pod: &corev1.Pod{}, Volumes: []string{"other"}}}}),
+			[]string{"Create b: ReplicaPlaced"}},
 		"after the release one more may stay": {in(volume(released(time.Minute)), three, replica("a"), replica("b")), nil},
 		"until the clean-up": {in(volume(released(6*time.Minute)), three, replica("a"), replica("b")),
 			[]string{"Delete a: ReplicasExpired", "Delete b: ReplicasExpired"}},
@@ -160,6 +199,46 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
+// TestWhenAPlaceIsSought is about the question whose answer decides whether the cluster is read.
+func TestWhenAPlaceIsSought(t *testing.T) {
+	t.Parallel()
+	held := objects.Owned("a", 2, apiv1.OwnershipHeld)
+	primary := objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)
+	three := nodes(newNode("a", "1"), newNode("b", "1"), newNode("c", "1"))
+	fresh := []*apiv1.AzVolumeAttachment{primary, failedSince("b", 0), failedSince("c", 0)}
+	for name, test := range map[string]struct {
+		in   placement.Input
+		want bool
+	}{
+		"a primary without a replica":      {in(objects.NewVolume(held), three, primary), true},
+		"its replica is there":             {in(objects.NewVolume(held), three, primary, replicaOn("b")), false},
+		"the primary is not attached":      {in(objects.NewVolume(held), three), false},
+		"two nodes have just failed":       {in(objects.NewVolume(held), three, fresh...), false},
+		"there is no disk":                 {in(objects.NewVolume(held, noDisk), three, primary), false},
+		"the disk changes only unattached": {in(objects.NewVolume(held, changesAlone), three, primary), false},
+	} {
+		test.in.Now = objects.Now
+		if got := placement.MissesReplicas(test.in); got != test.want {
+			t.Errorf("%s: got %t, want %t", name, got, test.want)
+		}
+	}
+}
+
+func replicaOn(node string) *apiv1.AzVolumeAttachment {
+	return objects.NewAttachment(node, apiv1.RoleReplica, 0, apiv1.AttachmentAttached)
+}
+
+func noDisk(v *apiv1.AzVolume)       { v.Status.DiskURI = "" }
+func changesAlone(v *apiv1.AzVolume) { v.Spec.CapacityBytes *= 2 }
+func twoReplicas(v *apiv1.AzVolume)  { v.Spec.MaxMountReplicaCount = 2 }
+func deleting(v *apiv1.AzVolume)     { v.DeletionTimestamp, v.Spec.DeleteDisk = objects.Ago(0), true }
+func usedByNoPod(n *placement.NodeView) {
+	n.Report = objects.Report(n.Node.Name, "vol")
+	n.Report.Status.StagedVolumes[0].Published = true
+}
+func discouraged(n *placement.NodeView) {
+	n.Node.Spec.Taints = []corev1.Taint{{Key: "soft", Effect: corev1.TaintEffectPreferNoSchedule}}
+}
 func cordoned(n *placement.NodeView)  { n.Node.Spec.Unschedulable = true }
 func lost(n *placement.NodeView)      { n.Health = nodehealth.Lost }
 func disturbed(n *placement.NodeView) { n.Health, n.Disturbed = nodehealth.Suspect, true }

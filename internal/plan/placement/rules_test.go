@@ -62,8 +62,42 @@ func ratherFarFrom(t corev1.PodAffinityTerm) podChange {
 	}
 }
 
-func evenly(c corev1.TopologySpreadConstraint) podChange {
+func ratherNear(t corev1.PodAffinityTerm) podChange {
+	return func(p *corev1.Pod) {
+		affinityOf(p).PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution = []corev1.WeightedPodAffinityTerm{{
+			Weight:          10,
+			PodAffinityTerm: t,
+		}}
+	}
+}
+
+type constraint = corev1.TopologySpreadConstraint
+
+func evenly(c constraint, changes ...func(*constraint)) podChange {
+	for _, change := range changes {
+		change(&c)
+	}
 	return func(p *corev1.Pod) { p.Spec.TopologySpreadConstraints = append(p.Spec.TopologySpreadConstraints, c) }
+}
+
+func noSelector(c *constraint) { c.LabelSelector = nil }
+
+func domains(n int32) func(*constraint) { return func(c *constraint) { c.MinDomains = &n } }
+
+func byVersion(c *constraint) { c.MatchLabelKeys = []string{"version", "absent"} }
+
+func version(v string) podChange { return func(p *corev1.Pod) { p.Labels["version"] = v } }
+
+// unreadable is a selector that no API server accepts.
+var unreadable = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Likes"}}}
+
+func prefersUnreadable(p *corev1.Pod) {
+	likes := []corev1.NodeSelectorRequirement{{Key: "x", Operator: "Likes"}}
+	affinityOf(p).NodeAffinity = &corev1.NodeAffinity{
+		PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
+			Weight: 1, Preference: corev1.NodeSelectorTerm{MatchExpressions: likes},
+		}},
+	}
 }
 
 func inNamespace(name string) podChange { return func(p *corev1.Pod) { p.Namespace = name } }
@@ -76,6 +110,7 @@ func TestWherePodsCouldRun(t *testing.T) {
 	t.Parallel()
 	const host, zone = corev1.LabelHostname, corev1.LabelTopologyZone
 	everywhere := []string{"b", "c", "d"}
+	noTerm := corev1.PodAffinityTerm{LabelSelector: unreadable, TopologyKey: host}
 	strict := func(key string, skew int32) corev1.TopologySpreadConstraint {
 		return corev1.TopologySpreadConstraint{
 			MaxSkew:           skew,
@@ -134,6 +169,50 @@ func TestWherePodsCouldRun(t *testing.T) {
 			others: []*corev1.Pod{newPod("db-1", "b", called("db"))}, want: []string{"c", "d"}},
 		"pods on nodes without the driver count": {users: []*corev1.Pod{newPod("db", "a", farFrom(term("web", zone)))},
 			others: []*corev1.Pod{newPod("web", "virtual")}, want: []string{"b", "c"}},
+		"a pod without a node does not count": {users: []*corev1.Pod{newPod("db", "a", farFrom(term("web", zone)))},
+			others: []*corev1.Pod{newPod("web", "")}, want: everywhere},
+		"in one of several namespaces": {
+			users: []*corev1.Pod{newPod("db", "a", farFrom(corev1.PodAffinityTerm{
+				LabelSelector: app("web"), TopologyKey: host, Namespaces: []string{"other", "third"},
+			}))},
+			others: []*corev1.Pod{newPod("web", "c", inNamespace("other"))}, want: []string{"b", "d"}},
+		"a rule that cannot be read names no pod": {
+			users:  []*corev1.Pod{newPod("db", "a", farFrom(noTerm))},
+			others: []*corev1.Pod{newPod("web", "c")}, want: everywhere},
+		"near pods by two keys, and one of them matches": {
+			users:  []*corev1.Pod{newPod("db", "a", nearTo(term("web", host), term("web", zone)))},
+			others: []*corev1.Pod{newPod("web", "c")}, want: []string{"c"}},
+		"a preference of other pods orders the nodes": {users: []*corev1.Pod{newPod("db", "a")},
+			others: []*corev1.Pod{newPod("web", "d", ratherNear(term("db", host)))}, want: []string{"d", "b", "c"}},
+		"and one against the volume's pod": {users: []*corev1.Pod{newPod("db", "a")},
+			others: []*corev1.Pod{newPod("web", "b", ratherFarFrom(term("db", host)))}, want: []string{"c", "d", "b"}},
+		"what other pods require is a preference, too": {users: []*corev1.Pod{newPod("db", "a")},
+			others: []*corev1.Pod{newPod("web", "d", nearTo(term("db", host)))}, want: []string{"d", "b", "c"}},
+		"what other pods require of others is none": {users: []*corev1.Pod{newPod("db", "a")},
+			others: []*corev1.Pod{newPod("web", "d", nearTo(term("cache", host)))}, want: everywhere},
+		"nor is its own preference for other pods": {users: []*corev1.Pod{newPod("db", "a", ratherNear(term("cache", host)))},
+			others: []*corev1.Pod{newPod("web", "d")}, want: everywhere},
+		"its own preference": {users: []*corev1.Pod{newPod("db", "a", ratherNear(term("web", host)))},
+			others: []*corev1.Pod{newPod("web", "d")}, want: []string{"d", "b", "c"}},
+		"a preference of nodes that cannot be read": {users: []*corev1.Pod{newPod("db", "a", prefersUnreadable)},
+			want: everywhere},
+		"spread over zones, and a pod of another namespace": {users: []*corev1.Pod{newPod("db", "a", evenly(strict(zone, 1)))},
+			others: []*corev1.Pod{newPod("db-1", "b", called("db"), inNamespace("other"))}, want: everywhere},
+		"spread over zones before others leave the node": {users: []*corev1.Pod{newPod("db", "a", evenly(strict(zone, 1)))},
+			others: []*corev1.Pod{newPod("db-1", "a", called("db")), newPod("db-2", "d", called("db"))}, want: everywhere},
+		"as many domains as asked for": {
+			users:  []*corev1.Pod{newPod("db", "a", evenly(strict(zone, 1), domains(2)))},
+			others: []*corev1.Pod{newPod("db-1", "b", called("db")), newPod("db-2", "d", called("db"))},
+			want:   everywhere},
+		"a spread that selects no pods": {
+			users:  []*corev1.Pod{newPod("db", "a", version("2"), evenly(strict(zone, 1), byVersion, noSelector))},
+			others: []*corev1.Pod{newPod("db-1", "b", called("db"))}, want: everywhere},
+		"a spread over the pods of one version": {
+			users:  []*corev1.Pod{newPod("db", "a", version("2"), evenly(strict(zone, 1), byVersion))},
+			others: []*corev1.Pod{newPod("db-1", "b", called("db"), version("1"))}, want: everywhere},
+		"one pod of the version is there": {
+			users:  []*corev1.Pod{newPod("db", "a", version("2"), evenly(strict(zone, 1), byVersion))},
+			others: []*corev1.Pod{newPod("db-1", "b", called("db"), version("2"))}, want: []string{"d"}},
 		"spread over zones": {users: []*corev1.Pod{newPod("db", "a", evenly(strict(zone, 1)))},
 			others: []*corev1.Pod{newPod("db-1", "b", called("db"))}, want: []string{"d"}},
 		"with a larger skew": {users: []*corev1.Pod{newPod("db", "a", evenly(strict(zone, 2)))},
@@ -141,13 +220,7 @@ func TestWherePodsCouldRun(t *testing.T) {
 		"what terminates does not count in the spread": {users: []*corev1.Pod{newPod("db", "a", evenly(strict(zone, 1)))},
 			others: []*corev1.Pod{newPod("db-1", "b", called("db"), terminating)}, want: everywhere},
 		"fewer domains than asked for count as an empty one": {
-			users: []*corev1.Pod{newPod("db", "a",
-				evenly(func() corev1.TopologySpreadConstraint {
-					c := strict(zone,
-						1)
-					c.MinDomains = ref(int32(3))
-					return c
-				}()))},
+			users:  []*corev1.Pod{newPod("db", "a", evenly(strict(zone, 1), domains(3)))},
 			others: []*corev1.Pod{newPod("db-1", "b", called("db")), newPod("db-2", "d", called("db"))},
 		},
 		"a spread that is only preferred forbids nothing": {
@@ -159,6 +232,9 @@ func TestWherePodsCouldRun(t *testing.T) {
 			others: []*corev1.Pod{newPod("web", "b")}, want: []string{"d", "b", "c"}},
 		"the other volumes of the pod must be able to follow": {users: []*corev1.Pod{newPod("db", "a")},
 			pvs: []*corev1.PersistentVolume{inZone("2")}, want: []string{"d"}},
+		"other volumes that can follow everywhere": {users: []*corev1.Pod{newPod("db", "a")},
+			pvs:  []*corev1.PersistentVolume{{}, {Spec: corev1.PersistentVolumeSpec{NodeAffinity: &corev1.VolumeNodeAffinity{}}}},
+			want: everywhere},
 		"a node that the pod of a DaemonSet is bound to by its fields": {users: []*corev1.Pod{newPod("db", "a", onNode("c"))},
 			want: []string{"c"}},
 	} {
@@ -239,7 +315,8 @@ func TestNamespacesAreLookedAtOnlyIfARuleSelectsThem(t *testing.T) {
 		TopologyKey:       corev1.LabelHostname,
 		NamespaceSelector: app("x"),
 	}
-	if placement.SelectsNamespaces([]*corev1.Pod{newPod("p", ""), newPod("q", "", farFrom(all))}) {
+	own := farFrom(term("db", corev1.LabelHostname))
+	if placement.SelectsNamespaces([]*corev1.Pod{newPod("p", ""), newPod("q", "", farFrom(all)), newPod("r", "", own)}) {
 		t.Fatal("all namespaces need no labels")
 	}
 	for _, change := range []podChange{nearTo(some), farFrom(some), ratherFarFrom(some)} {

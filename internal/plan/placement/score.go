@@ -64,8 +64,7 @@ func normalized(scores []int64) []int64 {
 func preferredNodes(pod *corev1.Pod) func(*corev1.Node) int64 {
 	none := func(*corev1.Node) int64 { return 0 }
 	affinity := pod.Spec.Affinity
-	if affinity == nil || affinity.NodeAffinity == nil ||
-		len(affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution) == 0 {
+	if affinity == nil || affinity.NodeAffinity == nil {
 		return none
 	}
 	terms, err := nodeaffinity.NewPreferredSchedulingTerms(affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution)

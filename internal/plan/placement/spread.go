@@ -65,11 +65,11 @@ func newSpread(pod *corev1.Pod, c *corev1.TopologySpreadConstraint, nodes []*cor
 	if selector.Matches(labels.Set(pod.Labels)) {
 		s.slack--
 	}
-	domains := int32(1)
+	domains := 1
 	if c.MinDomains != nil {
-		domains = *c.MinDomains
+		domains = max(int(*c.MinDomains), domains)
 	}
-	if len(s.counts) > 0 && len(s.counts) >= int(domains) {
+	if len(s.counts) >= domains {
 		s.least = slices.Min(slices.Collect(maps.Values(s.counts)))
 	}
 	return s
@@ -78,8 +78,8 @@ func newSpread(pod *corev1.Pod, c *corev1.TopologySpreadConstraint, nodes []*cor
 // spreadSelector adds the values that the pod has for the constraint's matchLabelKeys. New API
 // servers have done so already; adding them twice changes nothing.
 func spreadSelector(pod *corev1.Pod, c *corev1.TopologySpreadConstraint) labels.Selector {
-	if c.LabelSelector == nil || len(c.MatchLabelKeys) == 0 {
-		return selectorOf(c.LabelSelector)
+	if c.LabelSelector == nil {
+		return selectorOf(nil)
 	}
 	narrowed := c.LabelSelector.DeepCopy()
 	for _, key := range c.MatchLabelKeys {
@@ -103,7 +103,7 @@ func counts(pod *corev1.Pod, c *corev1.TopologySpreadConstraint, node *corev1.No
 		}
 	}
 	if c.NodeAffinityPolicy == nil || *c.NodeAffinityPolicy == corev1.NodeInclusionPolicyHonor {
-		if matches, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); err != nil || !matches {
+		if matches, _ := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); !matches {
 			return false
 		}
 	}

@@ -105,7 +105,7 @@ func (s *standing) sort(in Input, a *apiv1.AzVolumeAttachment, node *NodeView) {
 // which node uses the volume, or used it last, the replicas remain.
 func (in Input) mistrusted(node *corev1.Node) bool {
 	_, known := in.nodeLabel()
-	return in.NodeLabel != "" && known && !in.trusted()(node)
+	return known && !in.trusted()(node)
 }
 
 // primaryDisturbed reports whether Azure has announced maintenance of the VM that uses the volume.

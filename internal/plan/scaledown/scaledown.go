@@ -67,7 +67,8 @@ func Annotate(present map[string]string, needed bool) (wanted map[string]string,
 			delete(wanted, key)
 		}
 	}
-	if delete(wanted, apiv1.AnnotationScaleDownDisabled); len(ours) > 0 {
+	delete(wanted, apiv1.AnnotationScaleDownDisabled)
+	if len(ours) > 0 {
 		wanted[apiv1.AnnotationScaleDownDisabled] = strings.Join(ours, ",")
 	}
 	return wanted, !maps.Equal(wanted, present)

@@ -45,6 +45,9 @@ func TestWhichAnnotationsANodeGets(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got, changed := scaledown.Annotate(c.present, c.needed)
+			if scaledown.Recorded(got) != (got[mark] != "") {
+				t.Errorf("got that annotations are recorded: %t, want what %q says", scaledown.Recorded(got), got[mark])
+			}
 			if !maps.Equal(got, c.want) || changed == maps.Equal(c.present, c.want) {
 				t.Errorf("got %v, changed %t; want %v", got, changed, c.want)
 			}
