@@ -77,7 +77,7 @@ func (r *run) settle(vm VM, requests []*request) []*request {
 			e.finish(faults[q], q)
 		case q.kind == operation.Detach && !listed && vm.State == operation.StateUpdating:
 			e.finish(unproved(q, vm, nil), q) // an operation in flight may be what detaches the disk
-		case attach && listed && a.Detaching:
+		case attach && a.Detaching:
 			e.finish(provisioner.Errorf(provisioner.Conflict, "attach disk %s: it is being detached from VM %s", q.params.DiskID,
 				q.params.VMID), q)
 		case on[q]:
