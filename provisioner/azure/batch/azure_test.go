@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure/operation"
@@ -42,6 +44,9 @@ type azure struct {
 	unreadDisk map[string]error
 	// still is an operation of another process: the VM's state stays.
 	still bool
+	// keeps has a failed attach leave the disk at the VM, and instant has an update end at once.
+	keeps, instant bool
+	log            []string
 	// begun is called when an update has been accepted.
 	begun func()
 }
@@ -142,6 +147,9 @@ func (p *azure) begin(u Update) (*flight, error) {
 	if err := next(&p.refuse); err != nil {
 		return nil, err
 	}
+	if p.instant {
+		return &flight{azure: p, done: true}, nil
+	}
 	f := &flight{azure: p, token: fmt.Sprint(len(p.updates)), vm: p.vm(u.VMID), Update: u}
 	for _, other := range p.flights {
 		if u.Kind() == operation.ForceDetach && other.VMID == u.VMID {
@@ -175,19 +183,20 @@ func (f *flight) end(outcome error) {
 	if f.done {
 		return
 	}
+	p := f.azure
 	f.done, f.outcome = true, outcome
-	if !f.azure.still {
+	if !p.still {
 		f.vm.State = operation.StateSucceeded
 	}
 	for _, c := range f.Changes {
-		d, attach := f.azure.disk(c.DiskID), c.Kind == operation.Attach
-		if outcome == nil {
+		d, attach := p.disk(c.DiskID), c.Kind == operation.Attach
+		if outcome == nil || p.keeps {
 			d.AttachedTo = slices.DeleteFunc(d.AttachedTo, func(id string) bool { return id == c.VMID })
 			if attach {
 				d.AttachedTo = append(d.AttachedTo, c.VMID)
 			}
 		}
-		if attach == (outcome != nil) {
+		if attach == (outcome != nil) && !p.keeps {
 			f.vm.DataDisks = slices.DeleteFunc(f.vm.DataDisks, func(a provisioner.Attachment) bool { return a.DiskID == c.DiskID })
 		}
 	}
@@ -229,7 +238,8 @@ func (p *azure) KnownDataDisks(_, size string) int {
 
 type sizes struct{ *azure }
 
-func (s sizes) VM(context.Context, string, string) (provisioner.VMLimits, error) {
+func (s sizes) VM(_ context.Context, location, size string) (provisioner.VMLimits, error) {
+	s.KnownDataDisks(location, size)
 	if s.limit == 0 {
 		return provisioner.VMLimits{}, errors.New("not known")
 	}
@@ -274,6 +284,8 @@ func vmIs(s string) given { return func(p *azure) { p.vm("vm").State, p.still = 
 
 func gone(p *azure) { p.vm("vm").Gone = true }
 
+func keeps(p *azure) { p.keeps = true }
+
 func slots(n int) given { return func(p *azure) { p.slots = n } }
 
 func refusing(answers ...error) given { return func(p *azure) { p.refuse = answers } }
@@ -310,11 +322,12 @@ func fault(kind provisioner.Kind, code string) error {
 type world struct {
 	*Engine
 	*azure
-	ctx   context.Context
-	stop  context.CancelFunc
-	calls sync.WaitGroup
-	mu    sync.Mutex
-	ended []string
+	ctx     context.Context
+	stop    context.CancelFunc
+	metrics *prometheus.Registry
+	calls   sync.WaitGroup
+	mu      sync.Mutex
+	ended   []string
 }
 
 // in runs a test in a world in which time passes at once.
@@ -332,7 +345,9 @@ func in(t *testing.T, prepare []given, do func(w *world)) {
 			f(p)
 		}
 		w := &world{azure: p, ctx: ctx, stop: stop}
-		w.Engine = New(ctx, Options{Platform: p, Sizes: sizes{p}, Clock: c, Logger: logr.Discard()})
+		log := funcr.New(func(_, args string) { p.log = append(p.log, args) }, funcr.Options{Verbosity: 1})
+		w.metrics = prometheus.NewRegistry()
+		w.Engine = New(ctx, Options{Platform: p, Sizes: sizes{p}, Clock: c, Logger: log, Metrics: w.metrics})
 		do(w)
 	})
 }

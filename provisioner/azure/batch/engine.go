@@ -271,7 +271,6 @@ func (e *Engine) Resume(ctx context.Context, text string) (provisioner.Operation
 	resumed := &run{engine: e, batch: &batch{
 		vm:       r.vm,
 		vmID:     t.ID,
-		resumed:  true,
 		together: t.Together,
 	}}
 	op, err := e.Platform.Resume(ctx, t, resumed.look([]*request{r}))

@@ -55,8 +55,7 @@ type batch struct {
 	requests []*request // empty until fill
 
 	preempted bool // a forced batch of this process takes the place of the call
-	resumed   bool // an earlier process made the call
-	together  int  // how many disks were in that call
+	together  int  // how many disks were in a call that an earlier process made; 0 for any other
 	began     time.Time
 	filled    time.Time // when its requests were chosen
 	quotaAt   time.Time // when the VM's quota allows the call

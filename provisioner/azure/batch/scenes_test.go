@@ -115,7 +115,7 @@ func TestRefusedCalls(t *testing.T) {
 		"the VM cannot be read after the refusal": {on(refusing(bad), unread(nil, denied)), "attach a", "attach a: refused, Unauthorized",
 			updates(a)},
 		"a detach is refused, and the VM does not list the disk": {
-			on(named("vm", "a"), refusing(occupied)), "detach a", "detach a: refused, Conflict Busy", updates("vm: detach a")},
+			on(named("vm", "a"), refusing(bad)), "detach a", "detach a: refused, Conflict Bad", updates("vm: detach a")},
 		"a detach is refused": {on(has("a"), refusing(bad)),
 			"detach a", "detach a: refused, InvalidArgument Bad", updates("vm: detach a")},
 		"a shared disk is being attached elsewhere": {on(refusing(inUse), disk("a", shares(2))), "share a",
@@ -128,8 +128,13 @@ func TestRefusedCalls(t *testing.T) {
 			"attach a: ok; attach b: refused, InsufficientCapacity", updates(ab, a)},
 		"the VM is full, and its size is not known": {on(has("x"), refusing(full, full, full)), "attach a; attach b",
 			"attach a: refused, InsufficientCapacity Full; attach b: refused, InsufficientCapacity Full", updates(ab, a, b)},
-		"the VM is full beyond what was known of its size": {on(slots(4), refusing(full), limited(1)), "attach a",
+		"the VM is full beyond what was known of its size": {on(has("x"), slots(4), refusing(full), limited(1)), "attach a",
 			"attach a: refused, InsufficientCapacity Full", updates(a)},
+		"the VM is gone since": {on(func(p *azure) { p.slow = time.Second }, refusing(full), after(800*time.Millisecond, gone)),
+			"attach a", "attach a: refused, NotFound", updates(a)},
+		"one request of three is at fault, and the others are repeated together": {on(refusing(bad), disk("a", other)),
+			"attach a; attach b; attach c", "attach a: refused, InvalidArgument; attach b: ok; attach c: ok",
+			updates("vm: attach a, attach b, attach c", "vm: attach b, attach c")},
 		"the VM is refused for another reason, and its size is not asked for": {on(refusing(bad, nil, nil), limited(1)),
 			"attach a; attach b", "attach a: ok; attach b: ok", updates(ab, a, b)},
 	})
@@ -151,17 +156,34 @@ func TestFailedOperations(t *testing.T) {
 		"the only request is at fault": {on(failing(bad)), "attach a", "attach a: accepted, InvalidArgument Bad", updates(a)},
 		"the only request is at fault, as its disk shows": {on(failing(bad), disk("a", other)), "attach a",
 			"attach a: accepted, InvalidArgument Bad", updates(a)},
-		"one of two has been done": {on(has("a"), failing(bad), begunWith(func(p *azure) {
-			p.disk("a").AttachedTo, p.vm("vm").DataDisks = nil, p.vm("vm").DataDisks[1:]
-		})), "detach a; attach b", "attach b: accepted, InvalidArgument Bad; detach a: ok", updates("vm: attach b, detach a")},
+		"one of two has been done": {on(has("a"), failing(bad), offAtOnce), "detach a; attach b", "attach b: accepted, InvalidArgument Bad; detach a: ok", updates("vm: attach b, detach a")},
 		"the VM cannot be read until later": {on(failing(bad), unread(nil, busy, busy)), "attach a",
 			"attach a: accepted, InvalidArgument Bad", updates(a)},
 		"the VM cannot be read after it": {on(failing(bad), unread(nil, denied)), "attach a", "attach a: accepted, InvalidArgument Bad",
 			updates(a)},
+		"one request of three is at fault, and the others are repeated together": {on(failing(bad), disk("a", other)),
+			"attach a; attach b; attach c", "attach a: accepted, InvalidArgument; attach b: ok; attach c: ok",
+			updates("vm: attach a, attach b, attach c", "vm: attach b, attach c")},
+		"the VM cannot be read after a success": {on(unread(nil, denied)), "attach a", "attach a: ok", updates(a)},
+		"the VM cannot be read after a failure, and the disk is off": {on(has("a"), failing(bad), unread(nil, denied), offAtOnce),
+			"detach a", "detach a: accepted, InvalidArgument Bad", updates("vm: detach a")},
+		"the VM has the disk of an attach that failed": {on(keeps, failing(bad)), "attach a",
+			"attach a: accepted, InvalidArgument Bad", updates(a)},
+		"the VM has the disk of an attach that failed, and was replaced then": {on(keeps, failing(bad, preemption)),
+			"attach a; attach b", "attach a: accepted, Conflict OperationPreempted; attach b: ok", updates(ab, a, b)},
+		"another process replaced it, and the VM has the disk": {on(keeps, failing(preemption), unread(nil, busy)), "attach a",
+			"attach a: ok", updates(a)},
+		"another process replaced a forced detach, which has ended": {on(has("a"), failing(preemption)), "force a",
+			"force a: accepted, Conflict OperationPreempted", updates("vm: force-detach a")},
 		"another process replaced it": {on(failing(preemption)),
 			"attach a", "attach a: accepted, Conflict OperationPreempted", updates(a)},
 	})
 }
+
+// offAtOnce has the first disk of the VM off when an update has been accepted.
+var offAtOnce = begunWith(func(p *azure) {
+	p.disk("a").AttachedTo, p.vm("vm").DataDisks = nil, p.vm("vm").DataDisks[1:]
+})
 
 // begunWith changes Azure when an update has been accepted.
 func begunWith(f func(*azure)) given { return func(p *azure) { p.begun = func() { f(p) } } }
@@ -379,6 +401,91 @@ func TestARepeatedCallIsTheSameOperation(t *testing.T) {
 	})
 }
 
+func TestAnUpdateThatEndsAtOnceHasNoToken(t *testing.T) {
+	t.Parallel()
+	in(t, on(func(p *azure) { p.instant = true }), func(w *world) {
+		op, err := w.Attach(w.ctx, provisioner.AttachRequest{VMID: "vm", DiskID: "a"})
+		if err != nil || op.Token() != "" || op.Wait(w.ctx) != nil {
+			t.Errorf("got %v, %v, want an operation that has ended", op, err)
+		}
+	})
+}
+
+func TestTheDisksOfAnUpdateAreCounted(t *testing.T) {
+	t.Parallel()
+	in(t, nil, func(w *world) {
+		w.do("attach a; attach b")
+		w.check("attach a: ok; attach b: ok", "vm: attach a, attach b")
+		families, err := w.metrics.Gather()
+		if err != nil || families[0].GetMetric()[0].GetHistogram().GetSampleSum() != 2 {
+			t.Errorf("got %v, %v, want one update of two disks", families, err)
+		}
+	})
+}
+
+// Without the size of a VM, Azure is asked what it refuses.
+func TestASizeThatIsNotKnownIsLogged(t *testing.T) {
+	t.Parallel()
+	in(t, on(refusing(full)), func(w *world) {
+		w.do("attach a")
+		w.check("attach a: refused, InsufficientCapacity Full", "vm: attach a")
+		if len(w.log) != 1 || !strings.Contains(w.log[0], "the number of data disks is not known") {
+			t.Errorf("got log %q, want that the size is not known", w.log)
+		}
+	})
+}
+
+// Azure does not answer, and the process ends.
+func TestAnEngineThatHasEndedReadsNothing(t *testing.T) {
+	t.Parallel()
+	answers := []error{nil}
+	for range 1000 {
+		answers = append(answers, busy)
+	}
+	in(t, on(failing(bad), unread(answers...)), func(w *world) {
+		w.do("attach a; wait 15s")
+		w.stop()
+		time.Sleep(time.Hour)
+		if len(w.unread) < 900 {
+			t.Errorf("got %d reads of the VM, want few, and none after the end", 1001-len(w.unread))
+		}
+		w.calls.Wait()
+	})
+}
+
+func TestWhatACallWaitsForBesideOthers(t *testing.T) {
+	t.Parallel()
+	during := func(given []given, do string) (waiting provisioner.Waiting, after time.Duration) {
+		in(t, given, func(w *world) {
+			began := time.Now()
+			w.do(do)
+			waiting = w.Waiting("vm", "a")
+			after = waiting.Since.Sub(began).Round(100 * time.Millisecond)
+			w.calls.Wait()
+		})
+		return waiting, after
+	}
+	slow := func(p *azure) { p.slow = 5 * time.Second }
+	const sent = 300 * time.Millisecond
+	for name, test := range map[string]struct {
+		given []given
+		do    string
+		want  provisioner.WaitingFor
+		after time.Duration
+		until bool
+	}{
+		"Azure has not answered":       {on(slow), "attach a; wait 1s", provisioner.WaitingForAnswer, sent, false},
+		"a forced detach is in flight": {on(has("b")), "force b; wait 1s; attach a", provisioner.WaitingForUpdate, sent, true},
+		"another VM attaches a shared disk": {nil,
+			"share a vm2; wait 1s; share a", provisioner.WaitingForUpdate, time.Second, false},
+	} {
+		got, after := during(test.given, test.do)
+		if got.For != test.want || after != test.after || got.Until.IsZero() == test.until {
+			t.Errorf("%s: got %+v, after %s, want %s after %s, with an end: %t", name, got, after, test.want, test.after, test.until)
+		}
+	}
+}
+
 // Only a disk that a call detaches leaves a slot, for which an attach waits.
 func TestAFullVMRefusesAnAttachAtOnce(t *testing.T) {
 	t.Parallel()
@@ -412,7 +519,11 @@ func TestResume(t *testing.T) {
 		return op.Token()
 	}
 	// next is the engine of a new process.
-	next := func(w *world) *Engine { return New(w.ctx, w.Options) }
+	next := func(w *world) *Engine {
+		options := w.Options
+		options.Metrics = nil
+		return New(w.ctx, options)
+	}
 	resumed := func(w *world, e *Engine, token string) provisioner.Operation {
 		op, err := e.Resume(w.ctx, token)
 		if err != nil {
@@ -475,6 +586,21 @@ func TestResume(t *testing.T) {
 				t.Error(err)
 			}
 			w.check("", "vm: force-detach a")
+		})
+	})
+	t.Run("a detach that another process replaces is not made again", func(t *testing.T) {
+		unlisted := begunWith(func(p *azure) { p.vm("vm").DataDisks = nil })
+		in(t, on(has("a"), vmIs(operation.StateUpdating), failing(preemption), unlisted), func(w *world) {
+			op, err := w.Detach(w.ctx, "vm", "a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.Engine = next(w)
+			if err := resumed(w, w.Engine, op.Token()).Wait(w.ctx); operation.CodeOf(err) != operation.CodeOperationPreempted {
+				t.Errorf("got error %v, want that of the operation", err)
+			}
+			time.Sleep(time.Minute)
+			w.check("", "vm: detach a")
 		})
 	})
 	t.Run("a later request for the disk goes on", func(t *testing.T) {
