@@ -582,8 +582,9 @@ func TestResume(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := resumed(w, next(w), op.Token()).Wait(w.ctx); err != nil {
-				t.Error(err)
+			again := resumed(w, next(w), op.Token())
+			if err := again.Wait(w.ctx); err != nil || again.Token() != op.Token() {
+				t.Errorf("got %v, %v, want the same operation", again, err)
 			}
 			w.check("", "vm: force-detach a")
 		})
