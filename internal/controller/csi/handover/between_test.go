@@ -1,10 +1,12 @@
 package handover_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc/codes"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
@@ -71,4 +73,43 @@ func TestAPublishReadsAReportThatTheCacheLacks(t *testing.T) {
 			t.Errorf("took %s, want no wait for the cache", took)
 		}
 	}, behind, func(w *world) { w.addNode("new") }, at("new", replica, 0), later(time.Second, caughtUp))
+}
+
+// What was not read, or not written, is no reason to go on.
+func TestAFailedAccessDecidesNothing(t *testing.T) {
+	t.Parallel()
+	const record = "patch/status AzVolumeAttachment"
+	lost := on(at("a", primary, 5), stages("a", 5))
+	published := on(held("a", 2), at("a", primary, 2))
+	annotated := edit("a", func(a *apiv1.AzVolumeAttachment) { a.Annotations = map[string]string{"other": "client"} })
+	for name, test := range map[string]struct {
+		given []given
+		from  string // the access from which on another fails, and before which the attachment changes
+		fails string
+		do    act
+		then  string
+	}{
+		"whether the last primary is Ready": {lost, "", "get Node", publish("b"), "unowned; a P5"},
+		"the deletion of the last attachment": {
+			append(on(notReady("a")), lost...), "", "delete AzVolumeAttachment", publish("b"), "unowned; a P5"},
+		"the attachment that gets a proof": {published, record, "get AzVolumeAttachment", unpublish("a"), "Releasing 2 a; a P2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in(t, func(w *world) {
+				failing := test.from == ""
+				w.before = func(access string) error {
+					switch {
+					case access == test.from && !failing:
+						failing = true
+						annotated(w)
+					case access == test.fails && failing:
+						return apierrors.NewInternalError(errors.New(outOfOrder))
+					}
+					return nil
+				}
+				row{want: codes.Unavailable, says: outOfOrder, then: test.then}.check(w, test.do(w))
+			}, test.given...)
+		})
+	}
 }
