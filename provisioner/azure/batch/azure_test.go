@@ -197,7 +197,8 @@ func (f *flight) end(outcome error) {
 			}
 		}
 		if attach == (outcome != nil) && !p.keeps {
-			f.vm.DataDisks = slices.DeleteFunc(f.vm.DataDisks, func(a provisioner.Attachment) bool { return a.DiskID == c.DiskID })
+			is := func(a provisioner.Attachment) bool { return a.DiskID == c.DiskID }
+			f.vm.DataDisks = slices.DeleteFunc(f.vm.DataDisks, is)
 		}
 	}
 	for i := range f.vm.DataDisks {

@@ -112,8 +112,8 @@ func TestRefusedCalls(t *testing.T) {
 			"attach a: refused, InvalidArgument Bad; attach b: refused, InvalidArgument Bad", updates(ab, a, b)},
 		"the VM is busy": {on(refusing(occupied)), "attach a; attach b", "attach a: refused, Conflict Busy; attach b: refused, Conflict Busy",
 			updates(ab)},
-		"the VM cannot be read after the refusal": {on(refusing(bad), unread(nil, denied)), "attach a", "attach a: refused, Unauthorized",
-			updates(a)},
+		"the VM cannot be read after the refusal": {on(refusing(bad), unread(nil, denied)),
+			"attach a", "attach a: refused, Unauthorized", updates(a)},
 		"a detach is refused, and the VM does not list the disk": {
 			on(named("vm", "a"), refusing(bad)), "detach a", "detach a: refused, Conflict Bad", updates("vm: detach a")},
 		"a detach is refused": {on(has("a"), refusing(bad)),
@@ -156,11 +156,12 @@ func TestFailedOperations(t *testing.T) {
 		"the only request is at fault": {on(failing(bad)), "attach a", "attach a: accepted, InvalidArgument Bad", updates(a)},
 		"the only request is at fault, as its disk shows": {on(failing(bad), disk("a", other)), "attach a",
 			"attach a: accepted, InvalidArgument Bad", updates(a)},
-		"one of two has been done": {on(has("a"), failing(bad), offAtOnce), "detach a; attach b", "attach b: accepted, InvalidArgument Bad; detach a: ok", updates("vm: attach b, detach a")},
+		"one of two has been done": {on(has("a"), failing(bad), offAtOnce), "detach a; attach b",
+			"attach b: accepted, InvalidArgument Bad; detach a: ok", updates("vm: attach b, detach a")},
 		"the VM cannot be read until later": {on(failing(bad), unread(nil, busy, busy)), "attach a",
 			"attach a: accepted, InvalidArgument Bad", updates(a)},
-		"the VM cannot be read after it": {on(failing(bad), unread(nil, denied)), "attach a", "attach a: accepted, InvalidArgument Bad",
-			updates(a)},
+		"the VM cannot be read after it": {on(failing(bad), unread(nil, denied)),
+			"attach a", "attach a: accepted, InvalidArgument Bad", updates(a)},
 		"one request of three is at fault, and the others are repeated together": {on(failing(bad), disk("a", other)),
 			"attach a; attach b; attach c", "attach a: accepted, InvalidArgument; attach b: ok; attach c: ok",
 			updates("vm: attach a, attach b, attach c", "vm: attach b, attach c")},
@@ -481,7 +482,8 @@ func TestWhatACallWaitsForBesideOthers(t *testing.T) {
 	} {
 		got, after := during(test.given, test.do)
 		if got.For != test.want || after != test.after || got.Until.IsZero() == test.until {
-			t.Errorf("%s: got %+v, after %s, want %s after %s, with an end: %t", name, got, after, test.want, test.after, test.until)
+			t.Errorf("%s: got %+v, after %s, want %s after %s, with an end: %t", name, got, after,
+				test.want, test.after, test.until)
 		}
 	}
 }
@@ -493,8 +495,9 @@ func TestAFullVMRefusesAnAttachAtOnce(t *testing.T) {
 		given []given
 		do    string
 	}{
-		"while a disk of the VM is attached again":          {on(listed("a"), slots(1)), "attach a; attach b; wait 5s"},
-		"while a disk is detached that takes no slot of it": {on(has("a"), named("vm", "c"), slots(1)), "detach c; attach b; wait 5s"},
+		"while a disk of the VM is attached again": {on(listed("a"), slots(1)), "attach a; attach b; wait 5s"},
+		"while a disk is detached that takes no slot of it": {
+			on(has("a"), named("vm", "c"), slots(1)), "detach c; attach b; wait 5s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

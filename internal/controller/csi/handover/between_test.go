@@ -30,7 +30,8 @@ func TestACallDecidesAgainAfterAChange(t *testing.T) {
 	}{
 		"the attachment changes before it is a replica": {published, promote, annotated,
 			unpublish("a"), codes.OK, "", "Released 2; a R2 Unstaged 2"},
-		"the attachment is gone before it is a replica": {published, promote, gone("a"), unpublish("a"), codes.OK, "", "Released 2"},
+		"the attachment is gone before it is a replica": {published, promote, gone("a"),
+			unpublish("a"), codes.OK, "", "Released 2"},
 		"the attachment is published again before it is a replica": {published, promote, publishedAgain,
 			unpublish("a"), codes.Aborted, "no proof yet that node a", "Released 2; a P3"},
 		"the attachment changes before the proof is recorded": {published, record, annotated,

@@ -128,6 +128,16 @@ func TestLaw3TheReportIsReadAfterTheReleaseWasStarted(t *testing.T) {
 	}, held("a", 2), at("a", primary, 2))
 }
 
+func TestARepetitionAfterTheReleaseIsTwoReads(t *testing.T) {
+	t.Parallel()
+	in(t, func(w *world) {
+		w.must(unpublish("a")(w))
+		if want := []string{"get AzVolume", "get AzVolumeAttachment"}; !slices.Equal(w.server, want) {
+			t.Errorf("got accesses %q, want %q", w.server, want)
+		}
+	}, released(2), at("a", replica, 2, proof(apiv1.ProofUnstaged, 2)))
+}
+
 // The proof is of the ownership that was to be released. It releases no other one.
 func TestLaw1AReleaseIsOfTheOwnershipThatWasRead(t *testing.T) {
 	t.Parallel()
