@@ -216,14 +216,13 @@ func nodesOf(in publishing.Input) []string {
 	if in.Volume != nil && in.Volume.Status.Primary != nil {
 		nodes = append(nodes, in.Volume.Status.Primary.NodeName)
 	}
-	slices.Sort(nodes)
-	return slices.DeleteFunc(slices.Compact(nodes), func(name string) bool { return name == "" })
+	return slices.DeleteFunc(slices.Compact(slices.Sorted(slices.Values(nodes))), func(name string) bool { return name == "" })
 }
 
 func (r *Reconciler) unpublish(ctx context.Context, o observed, node string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if done, err := r.stillDone(ctx, o, node); err != nil || !done {
+	if done, err := r.stillDone(ctx, o, node); !done {
 		return err
 	}
 	request := &csi.ControllerUnpublishVolumeRequest{VolumeId: volumehandle.Of(o.Volume.Spec.Disk).String(), NodeId: node}

@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -81,6 +80,8 @@ func setUp(t *testing.T, driverName string, objects ...client.Object) (*Reconcil
 		WithIndex(&corev1.Pod{}, cluster.PodClaim, cluster.PodClaimKeys).
 		WithIndex(&corev1.Pod{}, cluster.PodDisk, cluster.PodDiskKeys(driverName)).
 		WithIndex(&corev1.Pod{}, cluster.PodNode, cluster.PodNodeKeys).
+		WithIndex(&corev1.Node{}, cluster.NodeVM, cluster.NodeVMKeys).
+		WithIndex(&apiv1.AzDriverNode{}, cluster.NodeVM, cluster.NodeVMKeys).
 		Build()
 	p := &publisher{}
 	return New(Options{
@@ -103,12 +104,14 @@ func (p *publisher) expect(t *testing.T, want ...string) {
 
 func reconcileOf(t *testing.T, r *Reconciler, disk string) {
 	t.Helper()
-	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{
-		Namespace: "ns",
-		Name:      named(disk),
-	}}); err != nil {
-		t.Fatal(err)
-	}
+	expect.Must(t, tryReconcile(t, r, disk))
+}
+
+func tryReconcile(t *testing.T, r *Reconciler, disk string) error {
+	t.Helper()
+	request := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: named(disk)}}
+	_, err := r.Reconcile(t.Context(), request)
+	return err
 }
 
 func readyNode(name string) *corev1.Node {
@@ -164,6 +167,18 @@ func pod(namespace, name, node string, volumes ...corev1.VolumeSource) *corev1.P
 	return p
 }
 
+// ending is a pod that is being deleted.
+func ending(p *corev1.Pod) *corev1.Pod {
+	p.DeletionTimestamp, p.Finalizers = ptr.To(metav1.Now()), []string{"example.com/any"}
+	return p
+}
+
+// renamed is an AzVolume of another disk than its name says.
+func renamed(objects []client.Object) []client.Object {
+	objects[0].(*apiv1.AzVolume).Spec.Disk.Name = "another"
+	return objects
+}
+
 func claimVolume(name string) corev1.VolumeSource {
 	return corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}
 }
@@ -214,6 +229,9 @@ func TestAVolumeIsPublishedByThePersistentVolumeOfItsPods(t *testing.T) {
 				persistentVolume("2-new", disk("rg", "vol"), "apps", "new", "2"), claim("apps", "new", "2", "2-new"),
 				pod("apps", "p", "a", claimVolume("new"))},
 			[]string{"publish " + disk("rg", "vol") + " to a by 2-new, read only false"}},
+		"an AzVolume of another disk has the name that the disk's would have": {
+			append(renamed(volume("vol", single)), persistentVolume("pv", disk("rg", "vol"), "apps", "data", "1"),
+				claim("apps", "data", "1", "pv"), pod("apps", "p", "a", claimVolume("data"))), nil},
 		"whatever they are called, or how the disk is spelled": {
 			[]client.Object{persistentVolume("2-kept", disk("rg", "vol"), "apps", "old", "1"),
 				persistentVolume("1-new", disk("RG", "Vol"), "apps", "new", "2"), claim("apps", "new", "2", "1-new"),
@@ -273,6 +291,11 @@ func TestADiskThatAPodNamesItself(t *testing.T) {
 		"of another resource group is another one": {driver,
 			append(volume("vol", single, "a"), pod("apps", "p", "b", inline(disk("elsewhere", "vol")))),
 			[]string{"unpublish " + disk("rg", "vol") + " from a"}},
+		"is the second that the pod names": {driver,
+			[]client.Object{pod("apps", "p", "a", inline(disk("rg", "other")), inline(disk("rg", "vol")))},
+			[]string{"publish " + disk("rg", "vol") + " to a by , read only false"}},
+		"is not the one of an AzVolume that has its name": {driver,
+			append(renamed(volume("vol", single)), pod("apps", "p", "a", inline(disk("rg", "vol")))), nil},
 		"and by a PersistentVolumeClaim is published once": {driver,
 			[]client.Object{persistentVolume("pv", disk("rg", "vol"), "apps", "data", "1"), claim("apps", "data", "1", "pv"),
 				pod("apps", "p", "a", inline(disk("rg", "vol")), claimVolume("data"))},
@@ -309,11 +332,13 @@ func TestADiskThatAPodNamesItself(t *testing.T) {
 
 func TestAPodThatNamesTheDiskOfAnotherNamespaceIsToldOnce(t *testing.T) {
 	r, calls := setUp(t, driver, readyNode("a"), report("a"), persistentVolume("pv", disk("rg", "vol"), "shop", "data", "1"),
-		claim("shop", "data", "1", "pv"), pod("apps", "p", "a", inline(disk("rg", "vol"))))
+		claim("shop", "data", "1", "pv"), pod("apps", "p", "a", inline(disk("rg", "vol"))),
+		pod("apps", "unscheduled", "", inline(disk("rg", "vol"))), ending(pod("apps", "ending", "a", inline(disk("rg", "vol")))))
 	reconcileOf(t, r, "vol")
+	got := recorded(t, r)
 	reconcileOf(t, r, "vol")
 	calls.expect(t)
-	if got := recorded(t, r); len(got) != 1 || !strings.Contains(got[0], "claim shop/data of another namespace has it") {
+	if len(got) != 1 || len(recorded(t, r)) != 0 || !strings.Contains(got[0], "claim shop/data of another namespace has it") {
 		t.Errorf("got events %q, want one that names the claim", got)
 	}
 }
@@ -361,19 +386,41 @@ func (b behindReport) Get(ctx context.Context, key client.ObjectKey, into client
 }
 
 func TestAMultiNodeVolumeThatANodeHasStagedAgainIsNotTakenFromIt(t *testing.T) {
+	const single, multi = apiv1.AccessSingleNode, apiv1.AccessMultiNode
+	taken := []string{"unpublish " + disk("rg", "vol") + " from a"}
 	for name, test := range map[string]struct {
-		reported []string
+		access   apiv1.AccessPattern
+		reported []client.Object
 		want     []string
 	}{
-		"the API server's report names the volume":         {[]string{"vol"}, nil},
-		"the API server's report does not name the volume": {nil, []string{"unpublish " + disk("rg", "vol") + " from a"}},
-		"the API server's report names another volume by now": {[]string{"other"},
-			[]string{"unpublish " + disk("rg", "vol") + " from a"}},
+		"the API server's report names the volume":             {multi, []client.Object{report("a", "vol")}, nil},
+		"the API server's report does not name the volume":     {multi, []client.Object{report("a")}, taken},
+		"the API server's report names another volume by now":  {multi, []client.Object{report("a", "other")}, taken},
+		"the API server has no report":                         {multi, nil, taken},
+		"one node at a time can have the volume, as the cache": {single, []client.Object{report("a", "vol")}, taken},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, calls := setUp(t, driver,
-				append(volume("vol", apiv1.AccessMultiNode, "a"), readyNode("a"), report("a", test.reported...))...)
+			objects := append(volume("vol", test.access, "a"), readyNode("a"))
+			r, calls := setUp(t, driver, append(objects, test.reported...)...)
 			r.Client = behindReport{r.Client, report("a")}
+			reconcileOf(t, r, "vol")
+			calls.expect(t, test.want...)
+		})
+	}
+}
+
+// A publish that was cut short leaves an ownership without an attachment.
+func TestTheReportOfTheOwnerCountsWithoutAnAttachment(t *testing.T) {
+	for name, test := range map[string]struct {
+		staged []string
+		want   []string
+	}{
+		"the owner reports the volume":         {[]string{"vol"}, nil},
+		"the owner does not report the volume": {nil, []string{"unpublish " + disk("rg", "vol") + " from a"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			owned := volume("vol", apiv1.AccessSingleNode, "a")[0]
+			r, calls := setUp(t, driver, owned, readyNode("a"), report("a", test.staged...))
 			reconcileOf(t, r, "vol")
 			calls.expect(t, test.want...)
 		})
@@ -387,10 +434,7 @@ func TestAnUnpublishThatFailsHoldsTheNextPublishUp(t *testing.T) {
 		readyNode("a"), readyNode("b"), report("a"), report("b"), pod("apps", "p", "b", claimVolume("data")))
 	r, calls := setUp(t, driver, objects...)
 	calls.before = func(context.Context, string) error { return errors.New("not now") }
-	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{
-		Namespace: "ns",
-		Name:      named("vol"),
-	}}); err == nil {
+	if err := tryReconcile(t, r, "vol"); err == nil {
 		t.Error("got no error, want one, so that the call is repeated")
 	}
 	calls.expect(t, "unpublish "+disk("rg", "vol")+" from a")
@@ -458,7 +502,8 @@ func TestAPodThatWaitsForAFenceIsToldWhatAzureAnswersOnce(t *testing.T) {
 // The cache may not show the first publish yet when the second is made.
 func TestASecondPublishWritesNoSecondEvent(t *testing.T) {
 	r, calls := setUp(t, driver, persistentVolume("pv", disk("rg", "vol"), "apps", "data", "1"), claim("apps", "data", "1", "pv"),
-		readyNode("a"), report("a"), pod("apps", "p", "a", claimVolume("data")))
+		readyNode("a"), report("a"), pod("apps", "p", "a", claimVolume("data")),
+		ending(pod("apps", "ending", "a", claimVolume("data"))), pod("apps", "later", "b", claimVolume("data")))
 	reconcileOf(t, r, "vol")
 	reconcileOf(t, r, "vol")
 	if got := recorded(t, r); len(got) != 1 || !strings.HasPrefix(got[0], "Normal "+apiv1.ReasonSuccessfulAttachVolume) {
@@ -475,9 +520,10 @@ func TestWhatWasToldIsForgottenWithThePod(t *testing.T) {
 		t.Fatalf("got %d volumes remembered, want 1", len(r.told.volumes))
 	}
 	expect.Must(t, r.Client.Delete(t.Context(), objects[len(objects)-1]))
+	reconcileOf(t, r, "vol") // the wait ends
 	reconcileOf(t, r, "vol")
-	if len(r.told.volumes) != 0 {
-		t.Errorf("got %d volumes remembered after the pod is gone, want none", len(r.told.volumes))
+	if len(r.told.volumes)+len(r.told.waits) != 0 {
+		t.Errorf("got %v and waits %v remembered after the pod is gone, want none", r.told.volumes, r.told.waits)
 	}
 }
 
@@ -489,10 +535,7 @@ func TestAPublishThatFailsAgainWritesNoSecondEvent(t *testing.T) {
 		"the subscription is disabled",
 	} {
 		calls.before = func(context.Context, string) error { return status.Error(codes.Internal, failure) }
-		if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{
-			Namespace: "ns",
-			Name:      named("vol"),
-		}}); err == nil {
+		if err := tryReconcile(t, r, "vol"); err == nil {
 			t.Fatalf("got no error of a publish that fails with %q", failure)
 		}
 	}
@@ -519,10 +562,7 @@ func TestAPodIsWarnedOfAFailureAndNotOfAWait(t *testing.T) {
 			r, p := setUp(t, driver, readyNode("a"), report("a"), persistentVolume("pv", disk("rg", "d"), "ns", "c", "u"),
 				claim("ns", "c", "u", "pv"), pod("ns", "p", "a", claimVolume("c")))
 			p.before = func(context.Context, string) error { return test.err }
-			_, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{
-				Namespace: "ns",
-				Name:      named("d"),
-			}})
+			err := tryReconcile(t, r, "d")
 			if !errors.Is(err, test.err) {
 				t.Errorf("got error %v, want %v", err, test.err)
 			}
@@ -530,45 +570,6 @@ func TestAPodIsWarnedOfAFailureAndNotOfAWait(t *testing.T) {
 				t.Errorf("got event %q, want %q", got, test.want)
 			}
 		})
-	}
-}
-
-func TestAPodOnAFullNodeFails(t *testing.T) {
-	p := pod("default", "db-0", "full", claimVolume("data"))
-	p.Status.Phase = corev1.PodPending
-	p.OwnerReferences = []metav1.OwnerReference{{
-		APIVersion: "apps/v1",
-		Kind:       "StatefulSet",
-		Name:       "db",
-		UID:        "s",
-		Controller: ptr.To(true),
-	}}
-	csiNode := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "full"}}
-	csiNode.Spec.Drivers = []storagev1.CSINodeDriver{{
-		Name:        driver,
-		NodeID:      "full",
-		Allocatable: &storagev1.VolumeNodeResources{Count: ptr.To[int32](0)},
-	}}
-	r, publisher := setUp(t, driver, readyNode("full"), report("full"), p, claim("default", "data", "c", "pv"),
-		persistentVolume("pv", disk("rg", "d"), "default", "data", "c"), csiNode,
-		&apiv1.AzVolume{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: named("d")},
-			Spec:       apiv1.AzVolumeSpec{Disk: apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "rg", Name: "d"}},
-		})
-	publisher.before = func(context.Context, string) error { return status.Error(codes.ResourceExhausted, "no slot is free") }
-	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{
-		Namespace: "ns",
-		Name:      named("d"),
-	}}); status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("got error %v, want the publish's", err)
-	}
-	got := &corev1.Pod{}
-	expect.Must(t, r.Client.Get(t.Context(), client.ObjectKeyFromObject(p), got))
-	want := "volume pv cannot be attached to node full: no slot is free"
-	if got.Status.Phase != corev1.PodFailed || got.Status.Reason != "VolumeAttachmentLimitExceeded" ||
-		got.Status.Message != want {
-		t.Errorf("got phase %s, reason %q, message %q; want Failed, the kubelet's reason, and %q", got.Status.Phase,
-			got.Status.Reason, got.Status.Message, want)
 	}
 }
 
@@ -600,6 +601,21 @@ func TestAPublishThatFoundNoCapacityIsNotRepeatedAtOnce(t *testing.T) {
 	}
 	if len(r.refused.volumes) != 0 {
 		t.Errorf("got %v after the pod was deleted, want nothing", r.refused.volumes)
+	}
+}
+
+// The node was not found, and may be there again at once.
+func TestAPublishOfARecordedVolumeThatFoundNothingIsRepeated(t *testing.T) {
+	r, publisher := setUp(t, driver, append(volume("vol", apiv1.AccessSingleNode), readyNode("a"), report("a"),
+		pod("apps", "p", "a", inline(disk("rg", "vol"))))...)
+	publisher.before = func(context.Context, string) error { return status.Error(codes.NotFound, "there is no node") }
+	for range 2 {
+		if err := tryReconcile(t, r, "vol"); status.Code(err) != codes.NotFound {
+			t.Errorf("got error %v, want NotFound", err)
+		}
+	}
+	if got := len(publisher.calls); got != 2 {
+		t.Errorf("got %d calls, want 2", got)
 	}
 }
 

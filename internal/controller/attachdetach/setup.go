@@ -34,37 +34,7 @@ const (
 
 // SetUp adds the reconciler to a manager. namespace is the namespace of the custom resources.
 func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
-	to := func(names ...string) []reconcile.Request {
-		var requests []reconcile.Request
-		for _, name := range names {
-			if name != "" {
-				requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: namespace, Name: name}})
-			}
-		}
-		return requests
-	}
-	mapped := func(volumes func(context.Context, client.Object) ([]string, error)) handler.EventHandler {
-		all := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
-			names, err := volumes(ctx, o)
-			if err != nil {
-				ctrl.LoggerFrom(ctx).Error(err, "volumes not found", "object", o.GetName())
-			}
-			return to(names...)
-		})
-		return handler.Funcs{
-			UpdateFunc: all.Update,
-			DeleteFunc: all.Delete,
-			CreateFunc: func(ctx context.Context, e event.CreateEvent,
-				queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-				if e.IsInInitialList {
-					if names, err := volumes(ctx, e.Object); err == nil && r.haveVolumes(ctx, to(names...)) {
-						return // each AzVolume that is there at the start is reconciled then
-					}
-				}
-				all.Create(ctx, e, queue)
-			},
-		}
-	}
+	mapped := func(volumes volumesOf) handler.EventHandler { return r.mapped(namespace, volumes) }
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("attachdetach").
 		For(&apiv1.AzVolume{}).
@@ -92,11 +62,47 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	return nil
 }
 
+// volumesOf returns the names of the volumes that an object says something about; "" counts as none.
+type volumesOf func(context.Context, client.Object) ([]string, error)
+
+// mapped requests the reconciliation of the volumes that an object says something about.
+func (r *Reconciler) mapped(namespace string, volumes volumesOf) handler.EventHandler {
+	to := func(names ...string) []reconcile.Request {
+		var requests []reconcile.Request
+		for _, name := range names {
+			if name != "" {
+				requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: namespace, Name: name}})
+			}
+		}
+		return requests
+	}
+	all := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
+		names, err := volumes(ctx, o)
+		if err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "volumes not found", "object", o.GetName())
+		}
+		return to(names...)
+	})
+	return handler.Funcs{
+		UpdateFunc: all.Update,
+		DeleteFunc: all.Delete,
+		CreateFunc: func(ctx context.Context, e event.CreateEvent,
+			queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			if e.IsInInitialList {
+				if names, err := volumes(ctx, e.Object); err == nil && r.haveVolumes(ctx, to(names...)) {
+					return // each AzVolume that is there at the start is reconciled then
+				}
+			}
+			all.Create(ctx, e, queue)
+		},
+	}
+}
+
 // haveVolumes reports whether there is an AzVolume for each of the requests.
 func (r *Reconciler) haveVolumes(ctx context.Context, requests []reconcile.Request) bool {
 	return !slices.ContainsFunc(requests, func(request reconcile.Request) bool {
-		v, err := kube.Find[apiv1.AzVolume](ctx, r.Client, request.NamespacedName, client.UnsafeDisableDeepCopy)
-		return err != nil || v == nil
+		v, _ := kube.Find[apiv1.AzVolume](ctx, r.Client, request.NamespacedName, client.UnsafeDisableDeepCopy)
+		return v == nil // there is none, or it cannot be read
 	})
 }
 
@@ -156,7 +162,7 @@ func (r *Reconciler) boundTo(ctx context.Context, claim string) ([]string, error
 }
 
 // onNode returns the volumes that are attached to a node, that it owns, or that its pods use.
-func (r *Reconciler) onNode(namespace string) func(context.Context, client.Object) ([]string, error) {
+func (r *Reconciler) onNode(namespace string) volumesOf {
 	return func(ctx context.Context, o client.Object) ([]string, error) {
 		here, err := cluster.AttachmentsOfNode(ctx, r.Client, namespace, o.GetName())
 		if err != nil {

@@ -65,9 +65,6 @@ func (r *Reconciler) naming(ctx context.Context, volume string, pvs []*corev1.Pe
 		return err
 	}
 	for _, p := range pods {
-		if _, known := o.sources[client.ObjectKeyFromObject(p)]; known {
-			continue
-		}
 		if claim := publishing.ClaimElsewhere(p.Namespace, pvs, o.Volume); claim != "" {
 			o.strangers = append(o.strangers, stranger{pod: p, claim: claim})
 			continue

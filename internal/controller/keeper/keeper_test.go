@@ -288,3 +288,30 @@ func TestAProofIsNotReplacedByAnEarlierOne(t *testing.T) {
 		}
 	}
 }
+
+// Nothing is written: there is no client.
+func TestNothingIsWrittenThatIsThere(t *testing.T) {
+	t.Parallel()
+	leaving := deleted(with(attachmentOf(apiv1.RolePrimary, 1), apiv1.ProofPreempted, 1))
+	if got, err := keeper.Restore(t.Context(), nil, volumeOf("a", 2), leaving); err != nil || got != leaving {
+		t.Errorf("got %+v, %v for one that is Preempted and is being deleted, want the attachment itself", got, err)
+	}
+	a := attachmentOf(apiv1.RolePrimary, 1)
+	if got, err := keeper.AddFinalizer(t.Context(), nil, a, apiv1.Finalizer); err != nil || got != a {
+		t.Errorf("got %+v, %v for a finalizer that is there, want the attachment itself", got, err)
+	}
+	if err := keeper.RemoveFinalizer(t.Context(), nil, a, apiv1.FinalizerFenced); err != nil {
+		t.Errorf("got %v for a finalizer that is not there, want no error", err)
+	}
+}
+
+func TestAnAttachmentInUseLosesTheFinalizerOfItsFenceAlone(t *testing.T) {
+	t.Parallel()
+	fenced := attachmentOf(apiv1.RolePrimary, 1)
+	fenced.Finalizers = append(fenced.Finalizers, apiv1.FinalizerFenced)
+	api, a := stored(t, fenced)
+	expect.Must(t, keeper.RemoveFinalizer(t.Context(), api, a, apiv1.FinalizerFenced))
+	if now := read(t, api); len(now.Finalizers) != 1 || now.Finalizers[0] != apiv1.Finalizer {
+		t.Errorf("got finalizers %q, want the driver's", now.Finalizers)
+	}
+}

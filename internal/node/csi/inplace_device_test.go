@@ -58,7 +58,7 @@ func TestLaw2ARealVolumeIsStagedInPlaceBesideItsDeadMount(t *testing.T) {
 			m.must(m.publishVolume(s, capability, false))
 			m.must(os.WriteFile(filepath.Join(m.target(), "file"), []byte("kept"), 0o600))
 			syncfs(t, m.target())
-			after.WriteAt(t, before.Content(t), 0)
+			before.CopyTo(t, after)
 			shutDown(t, m.stagingPath())
 			m.must(os.RemoveAll(filepath.Join(links, "data")))
 			after.Link(t, links, lun)

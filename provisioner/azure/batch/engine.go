@@ -150,30 +150,25 @@ func (e *Engine) send(b *batch) {
 		r.slots = e.Sizes.KnownDataDisks(vm.Location, vm.Size)
 	}
 	requests, sending := e.fill(b)
-	if len(requests) > 0 {
-		if len(sending) > 0 {
-			vm, err = r.afterAnswers(sending)
-		}
-		r.run(requests, vm, err)
+	if len(sending) > 0 {
+		vm, err = r.afterAnswers(sending)
 	}
+	r.run(requests, vm, err)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(requests) > 0 {
-		e.queues.end(b)
-	}
+	e.queues.end(b)
 	e.start()
 }
 
 // read waits for the quota of the VM, and until no more requests are likely to arrive, and reads
 // the VM.
 func (e *Engine) read(b *batch) (VM, error) {
-	if delay := e.Platform.UpdateDelay(b.vmID); delay > 0 {
-		e.mu.Lock()
-		b.quotaAt = e.Clock.Now().Add(delay)
-		e.mu.Unlock()
-		if err := e.Clock.Pause(e.ctx, delay); err != nil {
-			return VM{}, err
-		}
+	delay := e.Platform.UpdateDelay(b.vmID)
+	e.mu.Lock()
+	b.quotaAt = e.Clock.Now().Add(delay)
+	e.mu.Unlock()
+	if err := e.Clock.Pause(e.ctx, delay); err != nil {
+		return VM{}, err
 	}
 	e.gather(b)
 	return e.Platform.VM(e.ctx, b.vmID)
@@ -276,7 +271,6 @@ func (e *Engine) Resume(ctx context.Context, text string) (provisioner.Operation
 	resumed := &run{engine: e, batch: &batch{
 		vm:       r.vm,
 		vmID:     t.ID,
-		resumed:  true,
 		together: t.Together,
 	}}
 	op, err := e.Platform.Resume(ctx, t, resumed.look([]*request{r}))

@@ -30,6 +30,26 @@ func TestACallerWokenByARefusalDoesNotTakeItForAnAcceptance(t *testing.T) {
 	}
 }
 
+// The operation failed before the caller woke.
+func TestAnAcceptedRequestThatHasFailedWasAccepted(t *testing.T) {
+	e, r := newTestEngine(t, nil), newRequest(operation.Attach, provisioner.AttachRequest{VMID: "vm", DiskID: "disk"})
+	e.accept(r, "token")
+	e.finish(provisioner.Errorf(provisioner.Conflict, "it failed"), r)
+	if err := e.refusal(r); err != nil {
+		t.Errorf("got %v, want no refusal", err)
+	}
+}
+
+func TestARequestEndsOnce(t *testing.T) {
+	r, first := newRequest(operation.Attach, provisioner.AttachRequest{}), errors.New("the first end")
+	r.finish(first)
+	r.finish(nil)
+	r.accept("token")
+	if err := r.Wait(t.Context()); !errors.Is(err, first) || r.Token() != "" {
+		t.Errorf("got error %v and token %q, want the first end", err, r.Token())
+	}
+}
+
 func newTestEngine(t *testing.T, p Platform) *Engine {
 	t.Helper()
 	return New(t.Context(), Options{

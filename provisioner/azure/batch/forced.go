@@ -59,8 +59,8 @@ func (r *run) watchDetaching(requests []*request, vm VM) ([]*request, VM, error)
 		}
 		vm = now
 		requests = r.settle(vm, requests)
-		if len(requests) == 0 || vm.State != operation.StateUpdating {
-			break
+		if vm.State != operation.StateUpdating {
+			break // before that, no disk is proved to be off the VM
 		}
 	}
 	return requests, vm, nil

@@ -55,11 +55,10 @@ type batch struct {
 	requests []*request // empty until fill
 
 	preempted bool // a forced batch of this process takes the place of the call
-	resumed   bool // an earlier process made the call
-	together  int  // how many disks were in that call
+	together  int  // how many disks were in a call that an earlier process made; 0 for any other
 	began     time.Time
 	filled    time.Time // when its requests were chosen
-	quotaAt   time.Time // when the VM's quota allows the call; zero if it allowed it when the batch began
+	quotaAt   time.Time // when the VM's quota allows the call
 }
 
 func newQueues() *queues {
@@ -189,9 +188,11 @@ func (q *queues) take(b *batch, chosen []*request) {
 	}
 }
 
-// end ends a batch. Its requests that were not put back are over.
+// end ends a batch, unless fill has ended it. Its requests that were not put back are over.
 func (q *queues) end(b *batch) {
-	q.vm(b.vm).line(b.forced).batch = nil
+	if l := q.vm(b.vm).line(b.forced); l.batch == b {
+		l.batch = nil
+	}
 	for _, r := range b.requests {
 		if r.state != queued {
 			q.release(r)
@@ -243,8 +244,8 @@ func (q *queues) release(r *request) {
 
 // forget drops the queue of a VM that has neither requests nor calls.
 func (q *queues) forget(vm string) {
-	v, ok := q.vms[vm]
-	if ok && len(v.ordinary.waiting)+len(v.forced.waiting) == 0 && v.ordinary.batch == nil && v.forced.batch == nil &&
+	v := q.vms[vm]
+	if len(v.ordinary.waiting)+len(v.forced.waiting) == 0 && v.ordinary.batch == nil && v.forced.batch == nil &&
 		v.resumed == 0 {
 		delete(q.vms, vm)
 	}

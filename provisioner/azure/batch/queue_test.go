@@ -118,6 +118,63 @@ func TestASharedDiskIsAttachedToOneVMAtATime(t *testing.T) {
 	check(t, "VM 2 after VM 1", filled(t, q).requests, second)
 }
 
+// Only an attach of a shared disk waits, and only for another one.
+func TestWhatASharedDiskInFlightHoldsUp(t *testing.T) {
+	const attach, detach = operation.Attach, operation.Detach
+	for name, test := range map[string]struct {
+		first       operation.Kind
+		firstShared bool
+		then        operation.Kind
+		thenShared  bool
+		waits       bool
+	}{
+		"an attach after an attach":              {attach, true, attach, true, true},
+		"a detach after an attach":               {attach, true, detach, true, false},
+		"an attach that is not shared":           {attach, true, attach, false, false},
+		"an attach after one that is not shared": {attach, false, attach, true, false},
+		"an attach after a detach":               {detach, true, attach, true, false},
+	} {
+		q := newQueues()
+		put(q, "vm1", "disk", test.first, test.firstShared)
+		one := filled(t, q)
+		then := put(q, "vm2", "disk", test.then, test.thenShared)
+		if waits := len(q.start()) == 0; waits != test.waits {
+			t.Errorf("%s waits: %t, want %t", name, waits, test.waits)
+		}
+		if !test.waits {
+			continue
+		}
+		if q.withdraw(then); len(q.vms) != 1 {
+			t.Errorf("got %d VMs after the last request for VM 2 was withdrawn, want VM 1 alone", len(q.vms))
+		}
+		q.end(one)
+	}
+}
+
+func TestAResumedAttachHoldsItsSharedDisk(t *testing.T) {
+	q := newQueues()
+	resumed := newRequest(operation.Attach, provisioner.AttachRequest{VMID: "vm1", DiskID: "disk", Shared: true})
+	q.beginResumed(resumed)
+	then := put(q, "vm2", "disk", operation.Attach, true)
+	if again := q.start(); len(again) != 0 {
+		t.Fatalf("%d batches begin with a shared disk that a resumed call attaches, want 0", len(again))
+	}
+	q.endResumed(resumed)
+	check(t, "after the resumed call", filled(t, q).requests, then)
+}
+
+func TestOnlyAFilledBatchIsInFlight(t *testing.T) {
+	q := newQueues()
+	put(q, "vm", "a", operation.Attach, false)
+	b := q.start()[0]
+	if q.ordinaryInFlight("vm") != nil || q.ordinaryInFlight("vm2") != nil {
+		t.Error("got a batch in flight before it has requests, or of a VM without requests, want none")
+	}
+	if q.fill(b); q.ordinaryInFlight("vm") != b {
+		t.Error("got no batch in flight, want the filled one")
+	}
+}
+
 func TestASplitBatchIsSentInHalvesApartFromOtherRequests(t *testing.T) {
 	q := newQueues()
 	a, b, c := put(q, "vm", "a", operation.Attach, false), put(q, "vm", "b", operation.Attach, false), put(q, "vm", "c",
@@ -131,4 +188,19 @@ func TestASplitBatchIsSentInHalvesApartFromOtherRequests(t *testing.T) {
 		check(t, "the next batch", next.requests, want...)
 		q.end(next)
 	}
+}
+
+func TestABatchWithoutRequestsEndsOnce(t *testing.T) {
+	q := newQueues()
+	r := put(q, "vm", "a", operation.Attach, false)
+	empty := q.start()[0]
+	q.withdraw(r)
+	q.fill(empty)
+	later := put(q, "vm", "b", operation.Attach, false)
+	next := filled(t, q)
+	q.end(empty)
+	if again := q.start(); len(again) != 0 || q.ordinaryInFlight("vm") != next {
+		t.Errorf("got %d batches that begin while the next one is in flight, want 0", len(again))
+	}
+	check(t, "the next batch", next.requests, later)
 }

@@ -77,7 +77,7 @@ func (r *run) settle(vm VM, requests []*request) []*request {
 			e.finish(faults[q], q)
 		case q.kind == operation.Detach && !listed && vm.State == operation.StateUpdating:
 			e.finish(unproved(q, vm, nil), q) // an operation in flight may be what detaches the disk
-		case attach && listed && a.Detaching:
+		case attach && a.Detaching:
 			e.finish(provisioner.Errorf(provisioner.Conflict, "attach disk %s: it is being detached from VM %s", q.params.DiskID,
 				q.params.VMID), q)
 		case on[q]:
@@ -176,7 +176,6 @@ func (r *run) conclude(requests []*request, err error) {
 		missing = append(missing, q)
 	}
 	switch {
-	case len(missing) == 0:
 	case unknown:
 		r.preempted(missing, vm, err)
 	case blameless(err):
@@ -192,7 +191,7 @@ func (r *run) readUntilAnswered() (VM, error) {
 	e := r.engine
 	for failures := 0; ; failures++ {
 		vm, err := e.Platform.VM(e.ctx, r.batch.vmID)
-		if err == nil || !operation.Transient(err) {
+		if !operation.Transient(err) {
 			return vm, err
 		}
 		if err := e.Clock.Pause(e.ctx, max(provisioner.RetryAfter(err), e.Clock.Backoff(failures))); err != nil {
@@ -286,7 +285,7 @@ func (r *run) readSlots(vm VM) {
 func (r *run) failed(requests []*request, vm VM, err error) {
 	rest, found := r.withoutFaulty(requests, vm, err)
 	switch {
-	case len(rest) == 1 && r.batch.resumed && r.batch.together > 1:
+	case r.batch.together > 1:
 		r.engine.finish(&provisioner.Error{
 			Kind:    provisioner.Conflict,
 			Code:    operation.CodeOf(err),

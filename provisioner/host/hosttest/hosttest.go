@@ -5,6 +5,8 @@ package hosttest
 
 import (
 	"encoding/binary"
+	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -111,11 +113,47 @@ func (d *Disk) WriteAt(t *testing.T, data []byte, offset int64) {
 // Content returns the disk's content, past the kernel's cache of the device.
 func (d *Disk) Content(t *testing.T) []byte {
 	t.Helper()
-	content, err := os.ReadFile(d.file)
+	var content []byte
+	d.read(t, func(size int64) { content = make([]byte, size) }, func(data []byte, offset int64) { copy(content[offset:], data) })
+	return content
+}
+
+// CopyTo writes the disk's content to a blank disk, as WriteAt does.
+func (d *Disk) CopyTo(t *testing.T, other *Disk) {
+	t.Helper()
+	d.read(t, func(int64) {}, func(data []byte, offset int64) { other.WriteAt(t, data, offset) })
+}
+
+// read reads the parts of the file that are not holes: most of a disk is.
+func (d *Disk) read(t *testing.T, begin func(size int64), part func(data []byte, offset int64)) {
+	t.Helper()
+	file, err := os.Open(d.file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return content
+	defer file.Close()
+	size, err := file.Seek(0, io.SeekEnd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin(size)
+	for offset := int64(0); ; {
+		from, err := file.Seek(offset, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) {
+			return // the rest is a hole
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if offset, err = file.Seek(from, unix.SEEK_HOLE); err != nil {
+			t.Fatal(err)
+		}
+		data := make([]byte, offset-from)
+		if _, err := file.ReadAt(data, from); err != nil {
+			t.Fatal(err)
+		}
+		part(data, from)
+	}
 }
 
 // Partition writes a partition table with Linux partitions of the sizes, which are whole MiB, one

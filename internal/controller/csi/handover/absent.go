@@ -35,8 +35,8 @@ type absentDisk struct {
 func (a *absent) find(handle volumehandle.Handle, now time.Time) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	disk, known := a.disks[handle.VolumeName()]
-	if !known || operation.Remaining(absentPause, disk.at, now) == 0 {
+	disk := a.disks[handle.VolumeName()]
+	if operation.Remaining(absentPause, disk.at, now) == 0 {
 		return nil
 	}
 	return disk.err

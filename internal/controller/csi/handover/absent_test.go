@@ -57,6 +57,9 @@ func TestTheMemoryOfAbsentDisksIsLimited(t *testing.T) {
 		name := string(rune('a'+i%26)) + time.Duration(i).String()
 		return volumehandle.Handle{SubscriptionID: "s", ResourceGroup: "rg", DiskName: name}
 	}
+	if a.note(named(0), provisioner.Errorf(provisioner.Unavailable, "try again"), time.Unix(0, 0)); len(a.disks) != 0 {
+		t.Error("a read that failed is remembered, want only disks that do not exist")
+	}
 	for i := range mostAbsent + 10 {
 		a.note(named(i), missing, time.Unix(0, 0))
 	}

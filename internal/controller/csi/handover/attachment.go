@@ -180,7 +180,7 @@ func (s *Publisher) tryRetire(ctx context.Context, v *apiv1.AzVolume, a *apiv1.A
 // removed deletes the node's attachment, and returns it after the deletion; nil if there is none.
 func (s *Publisher) removed(ctx context.Context, v *apiv1.AzVolume, node string) (a *apiv1.AzVolumeAttachment, err error) {
 	err = cluster.RetryChanged("attachment of "+v.Name+" to node "+node, func() error {
-		if a, err = s.Attachment(ctx, s.Reader, v.Name, node); err != nil || a == nil || a.DeletionTimestamp != nil {
+		if a, err = s.Attachment(ctx, s.Reader, v.Name, node); a == nil || a.DeletionTimestamp != nil {
 			return err
 		}
 		if err := s.remove(ctx, a); err != nil {
@@ -217,7 +217,7 @@ func (s *Publisher) awaitAttachmentGone(ctx context.Context, a *apiv1.AzVolumeAt
 	reason := ""
 	err := s.Watch.Until(ctx, func() (bool, error) {
 		current, err := kube.Find[apiv1.AzVolumeAttachment](ctx, s.Reader, s.Key(a.Name))
-		if err != nil || current == nil || current.UID != a.UID {
+		if current == nil || current.UID != a.UID {
 			return err == nil, err
 		}
 		failed, reason = current.Status.Error, lastReason(current, reason)

@@ -288,14 +288,27 @@ func inBackground(do act) given {
 // another is an attachment that was created again.
 func another(a *apiv1.AzVolumeAttachment) { a.UID, a.Status.UID = "another", "another" }
 
-// spelled adds a second PersistentVolume of the disk, which spells it in another way, and its
-// VolumeAttachment to node a.
-func spelled(w *world) {
-	handle, node := strings.ToLower(diskID), "a"
-	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "second"}}
-	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: driverName, VolumeHandle: handle}
-	name := fmt.Sprintf("csi-%x", sha256.Sum256([]byte(handle+driverName+node)))
-	w.put(pv, &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: name}})
+// spelling adds a second PersistentVolume of the disk, which spells it in another way.
+func spelling(w *world) { describedAs("second", strings.ToLower(diskID))(w) }
+
+// spelled adds the same and its VolumeAttachment to node a.
+func spelled(w *world) { attachedBy(strings.ToLower(diskID))(w) }
+
+// attachedBy adds a PersistentVolume with that handle, and its VolumeAttachment to node a.
+func attachedBy(handle string) given {
+	return func(w *world) {
+		describedAs("second", handle)(w)
+		name := fmt.Sprintf("csi-%x", sha256.Sum256([]byte(handle+driverName+"a")))
+		w.put(&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
+}
+
+func describedAs(name, handle string) given {
+	return func(w *world) {
+		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: driverName, VolumeHandle: handle}
+		w.put(pv)
+	}
 }
 
 // asked has Azure asked about an attachment although the attachment reconciler is idle.

@@ -26,7 +26,7 @@ func TestPublishOfALostOwnership(t *testing.T) {
 		ok("its primary has it staged and publishes again", on(at("a", primary, 5), stages("a", 5)),
 			publish("a"), "Held 6 a; a P6"),
 		no("its primary is not Ready", on(at("a", primary, 5), stages("a", 5), notReady("a")),
-			publish("b"), codes.FailedPrecondition, "under epoch 5", "unowned; a P5 deleted"),
+			publish("b"), codes.FailedPrecondition, "released the volume: the node reports the volume", "unowned; a P5 deleted"),
 		no("its primary is not Ready, and is being fenced", on(idle, at("a", primary, 5, deleted), stages("a", 5), notReady("a")),
 			publish("b"), codes.FailedPrecondition, "under epoch 5", "unowned; a P5 deleted"),
 		ok("its primary was fenced", on(idle, at("a", primary, 5, deleted, proof(detached, 5)), stages("a", 5), asked("b")),

@@ -2,7 +2,6 @@ package handover
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"google.golang.org/grpc/codes"
@@ -35,7 +34,7 @@ func (s *Publisher) acquireFrom(ctx context.Context, v *apiv1.AzVolume, node str
 		var changed bool
 		o, changed, err = ownership.Acquire(v.Status.Primary, node, 0, s.clock.Now())
 		if err != nil {
-			return s.refused(ctx, v, err)
+			return s.refused(ctx, v)
 		}
 		if !changed {
 			return nil
@@ -96,15 +95,11 @@ func (s *Publisher) ownershipUnchanged(ctx context.Context, v *apiv1.AzVolume) e
 	return err
 }
 
-// refused adds to a refusal to acquire the ownership how the driver releases the volume. It reads
-// the cache, because nothing is decided from it.
-func (s *Publisher) refused(ctx context.Context, v *apiv1.AzVolume, refusal error) error {
-	a, err := s.Attachment(ctx, s.Client, v.Name, v.Status.Primary.NodeName)
-	wait := publishing.Holder(v, a)
-	if err != nil || wait.Message == "" || !errors.Is(refusal, provisioner.FailedPrecondition) {
-		return refusal
-	}
-	return provisioner.Errorf(provisioner.FailedPrecondition, "%s", wait.Message)
+// refused is the refusal to acquire the ownership from its holder. It says how the driver releases the
+// volume, from the cache, because nothing is decided from it; without the attachment it says less.
+func (s *Publisher) refused(ctx context.Context, v *apiv1.AzVolume) error {
+	a, _ := s.Attachment(ctx, s.Client, v.Name, v.Status.Primary.NodeName)
+	return provisioner.Errorf(provisioner.FailedPrecondition, "%s", publishing.Holder(v, a).Message)
 }
 
 // writeOwnership writes an ownership if the AzVolume has not changed since v was read, and updates

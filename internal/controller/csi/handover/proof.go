@@ -209,7 +209,7 @@ func (s *Publisher) proveUnrecorded(ctx context.Context, v *apiv1.AzVolume, a *a
 	if client.IgnoreNotFound(err) != nil {
 		return false, "", fmt.Errorf("get Node: %w", err)
 	}
-	if a.DeletionTimestamp == nil && (err != nil || !nodehealth.KubeletReady(node)) {
+	if a.DeletionTimestamp == nil && !nodehealth.KubeletReady(node) { // or there is none
 		if err := s.remove(ctx, a); client.IgnoreNotFound(err) != nil {
 			return false, "", err
 		}
@@ -224,7 +224,7 @@ func (s *Publisher) proveUnrecorded(ctx context.Context, v *apiv1.AzVolume, a *a
 // may come from the cache: the node wrote them under an ownership that the AzVolume has lost since.
 func (s *Publisher) unreported(ctx context.Context, v *apiv1.AzVolume, node string, attachments []*apiv1.AzVolumeAttachment,
 	read diskRead) error {
-	if found, err := s.reportedByAny(ctx, v); err != nil || !found {
+	if found, err := s.reportedByAny(ctx, v); !found {
 		return err
 	}
 	disk, err := read()

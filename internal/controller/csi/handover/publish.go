@@ -35,8 +35,6 @@ func (s *Publisher) ControllerPublishVolume(ctx context.Context,
 	request *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
 	handle, err := call.Volume(request.GetVolumeId())
 	switch {
-	case request.GetVolumeId() == "":
-		return nil, err
 	case request.GetNodeId() == "":
 		return nil, call.InvalidArgument("node ID: missing")
 	case request.GetVolumeCapability() == nil:

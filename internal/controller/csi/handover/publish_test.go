@@ -50,6 +50,17 @@ func TestPublish(t *testing.T) {
 		ok("to a node that was fenced by its reservation", on(released(2), at("a", primary, 2, proof(apiv1.ProofPreempted, 2))),
 			publish("a"), "Held 3 a; a P3"),
 		ok("to a node that is another VM now", on(released(2), at("a", replica, 2, onVM("old"))), publish("a"), "Held 3 a; a P3"),
+		no("to a node that is another VM now, while Azure detaches the disk", on(idle, released(2), at("a", replica, 2, onVM("old"))),
+			publish("a"), codes.Aborted, "from node a", "Held 3 a; a R2 deleted"),
+		no("to the owner, whose attachment of an earlier epoch is being deleted", on(held("a", 2), at("a", primary, 1, deleted)),
+			publish("a"), codes.Aborted, "from node a", "Held 2 a; a P1 deleted"),
+		ok("to the owner, whose edited attachment is being deleted", on(held("a", 2), at("a", replica, 2, deleted)),
+			publish("a"), "Held 2 a; a P2"),
+		ok("to the owner, whose attachment has the finalizer of a fence", on(held("a", 2), at("a", primary, 2, taken)),
+			publish("a"), "Held 2 a; a P2"),
+		ok("while the cache lacks the node and its report, and has no time to catch up",
+			on(behind, func(w *world) { w.addNode("new") }, at("new", replica, 0), later(15*time.Second, caughtUp)),
+			publish("new"), "Held 1 new; new P1"),
 		ok("to a node from which it is being detached", on(released(2), at("a", replica, 2, deleted)),
 			publish("a"), "Held 3 a; a P3"),
 		ok("to a node from which it is being detached after a proof",
@@ -119,7 +130,12 @@ func TestAWarmPublishIsOneReadAndTwoWrites(t *testing.T) {
 		if warm, cold := promotions("true"), promotions("false"); warm != 1 || cold != 1 {
 			t.Errorf("counted %v warm and %v cold promotions, want 1, 1: a repetition is none", warm, cold)
 		}
-	}, released(1), at("b", replica, 0))
+		w.server = nil
+		w.must(publish("c")(w))
+		if want := []string{"get AzVolume", "get AzVolumeAttachment"}; !slices.Equal(w.server, want) {
+			t.Errorf("got accesses %q of a repetition, want %q", w.server, want)
+		}
+	}, released(1), at("b", replica, 1, proof(apiv1.ProofUnstaged, 1)))
 }
 
 // A publish waits until Azure has accepted to attach the disk, or refused it as the disk is.

@@ -18,7 +18,7 @@ func (s *Publisher) completeRelease(ctx context.Context, v *apiv1.AzVolume, node
 		return nil
 	}
 	proof, _, _, err := s.findProof(ctx, v, o.NodeName, o.Epoch)
-	if err != nil || proof == nil {
+	if proof == nil {
 		return err
 	}
 	handle := volumehandle.Of(v.Spec.Disk)

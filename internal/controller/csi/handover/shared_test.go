@@ -25,6 +25,8 @@ func TestMultiNodeVolume(t *testing.T) {
 			publish("a", shared), "unowned; a P1; b P1"),
 		ok("a publish to a node that released it, which the cache does not show",
 			both(behind, edit("a", proof(unstaged, multi))), publish("a", shared), "unowned; a P1; b P1"),
+		no("a publish of a volume that is being deleted", both(leaving),
+			publish("a", shared), codes.NotFound, "is being deleted", "unowned; a P1; b P1"),
 		no("a publish to a node that is to be fenced", both(edit("a", taken)),
 			publish("a", shared), codes.Aborted, "still being fenced", "unowned; a P1; b P1"),
 		ok("a publish to another node than the one that is to be fenced", both(edit("a", taken)),

@@ -30,7 +30,7 @@ func (s *Publisher) neededBy(ctx context.Context, id string, handle volumehandle
 	}
 	for _, pv := range pvs {
 		source := pv.Spec.CSI
-		if source == nil || source.VolumeHandle == id {
+		if source.VolumeHandle == id {
 			continue
 		}
 		if other, err := volumehandle.Parse(source.VolumeHandle); err != nil || !other.Same(handle) {

@@ -54,8 +54,13 @@ func TestNoPublishForPodsThatNameTheDiskOfAnotherNamespace(t *testing.T) {
 		// cached and there are the pods that the cache and the API server have.
 		cached, there []client.Object
 		refused       bool
+		// calls says that the call comes without a VolumeAttachment.
+		calls bool
 	}{
-		"for the pod of the claim": {pv: pv, cached: []client.Object{on("a", "shop", claim)}},
+		"for the pod of the claim, which the API server does not have any more": {pv: pv,
+			cached: []client.Object{on("a", "shop", claim)}, there: []client.Object{on("a", "apps", inline)}},
+		"for a pod that the caller has checked": {pv: pv, there: []client.Object{on("a", "apps", inline)}, calls: true},
+		"for the pod of the claim":              {pv: pv, cached: []client.Object{on("a", "shop", claim)}},
 		"for the pod of the claim, which the cache does not have yet": {pv: pv,
 			there: []client.Object{on("a", "shop", claim), on("a", "apps", inline)}},
 		"for a pod of another namespace": {pv: pv, there: []client.Object{on("a", "apps", inline)}, refused: true},
@@ -75,7 +80,7 @@ func TestNoPublishForPodsThatNameTheDiskOfAnotherNamespace(t *testing.T) {
 				Adopter: &adoption.Adopter{Records: &cluster.Records{
 					Client: withPods(append(test.cached, test.pv)...), Reader: withPods(test.there...), Namespace: "ns",
 				}},
-				ByVolumeAttachments: true,
+				ByVolumeAttachments: !test.calls,
 			}
 			err := s.notForStrangers(t.Context(), handle, nil, "a")
 			if refused := status.Code(err) == codes.FailedPrecondition; refused != test.refused || err != nil && !refused {

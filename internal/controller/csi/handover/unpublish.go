@@ -59,7 +59,7 @@ func (s *Publisher) publishedTo(ctx context.Context, handle volumehandle.Handle)
 		}
 	}
 	v, err := s.Volume(ctx, handle)
-	if err != nil || v == nil {
+	if v == nil {
 		return nodes, err
 	}
 	if o := v.Status.Primary; o != nil && o.State != apiv1.OwnershipReleased && !slices.Contains(nodes, o.NodeName) {
@@ -147,11 +147,14 @@ func (s *Publisher) release(ctx context.Context, v *apiv1.AzVolume, node string)
 		return a, nil
 	}
 	proven, why, err := s.proveUnrecorded(ctx, v, a)
-	if err == nil && !proven {
-		err = grpcstatus.Errorf(codes.Aborted, "no proof yet that node %s released volume %s, which it held under epoch %d: %s",
+	if err != nil {
+		return nil, err
+	}
+	if !proven {
+		return nil, grpcstatus.Errorf(codes.Aborted, "no proof yet that node %s released volume %s, which it held under epoch %d: %s",
 			node, v.Name, a.Spec.Epoch, why)
 	}
-	return a, err
+	return s.Attachment(ctx, s.Reader, v.Name, node) // with the proof
 }
 
 // removedLost creates the attachment of a multi-node volume again that was lost while the node uses
@@ -159,10 +162,10 @@ func (s *Publisher) release(ctx context.Context, v *apiv1.AzVolume, node string)
 // not report the volume, or Azure does not have the disk there: no node gets a disk by its report.
 func (s *Publisher) removedLost(ctx context.Context, v *apiv1.AzVolume, node string) (*apiv1.AzVolumeAttachment, error) {
 	d, err := s.report(ctx, node)
-	if err != nil || !ownership.Reports(d, v.Name) {
+	if !ownership.Reports(d, v.Name) {
 		return nil, err
 	}
-	if there, err := s.attachedByOthers(ctx, volumehandle.Of(v.Spec.Disk), node); err != nil || there == nil {
+	if there, err := s.attachedByOthers(ctx, volumehandle.Of(v.Spec.Disk), node); there == nil {
 		return nil, err
 	}
 	_, err = s.createAttachment(ctx, apiv1.AzVolumeAttachmentSpec{

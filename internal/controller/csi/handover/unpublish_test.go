@@ -64,6 +64,13 @@ func TestUnpublish(t *testing.T) {
 			unpublish("a"), codes.Aborted, "the last one failed: 503", "Releasing 2 a; a P2"),
 		no("another unpublish waits for the node", published(stages("a", 2), inBackground(unpublish("a"))),
 			unpublish("a"), codes.Aborted, "another call", "Releasing 2 a; a P2"),
+		no("without a volume ID", published(), func(w *world) error {
+			_, err := w.publisher.ControllerUnpublishVolume(w.Context(), &csi.ControllerUnpublishVolumeRequest{NodeId: "a"})
+			return err
+		}, codes.InvalidArgument, "volume ID", "Held 2 a; a P2"),
+		ok("its own VolumeAttachment is there", published(attachedBy(diskID)), unpublish("a"), "Released 2; a R2 Unstaged 2"),
+		ok("another spelling of the handle has no VolumeAttachment", published(spelling), unpublish("a"),
+			"Released 2; a R2 Unstaged 2"),
 		ok("it was never published", on(), unpublish("a"), "unowned"),
 		ok("another node has it", on(held("b", 3), at("b", primary, 3)), unpublish("a"), "Held 3 b; b P3"),
 		ok("another node has it, and this one a replica", on(held("b", 3), at("b", primary, 3), at("a", replica, 2)),
@@ -81,8 +88,8 @@ func TestUnpublishOfALostOwnership(t *testing.T) {
 	t.Parallel()
 	lost := func(more ...given) []given { return append(on(at("a", primary, 2)), more...) }
 	run(t, []row{
-		ok("the node has unstaged it", lost(), repeated(unpublish("a")), "unowned; a R2 Unstaged 2"),
-		ok("from all nodes", lost(), repeated(unpublish("")), "unowned; a R2 Unstaged 2"),
+		ok("the node has unstaged it", lost(), unpublish("a"), "unowned; a R2 Unstaged 2"),
+		ok("from all nodes", lost(), unpublish(""), "unowned; a R2 Unstaged 2"),
 		no("the node has it staged", lost(stages("a", 2)),
 			unpublish("a"), codes.Aborted, "which it held under epoch 2: the node reports the volume", "unowned; a P2"),
 		no("the node is not Ready", lost(stages("a", 2), notReady("a")),
@@ -119,6 +126,16 @@ func TestLaw3TheReportIsReadAfterTheReleaseWasStarted(t *testing.T) {
 			t.Errorf("got release %+v, want one of node a under epoch 2", r)
 		}
 	}, held("a", 2), at("a", primary, 2))
+}
+
+func TestARepetitionAfterTheReleaseIsTwoReads(t *testing.T) {
+	t.Parallel()
+	in(t, func(w *world) {
+		w.must(unpublish("a")(w))
+		if want := []string{"get AzVolume", "get AzVolumeAttachment"}; !slices.Equal(w.server, want) {
+			t.Errorf("got accesses %q, want %q", w.server, want)
+		}
+	}, released(2), at("a", replica, 2, proof(apiv1.ProofUnstaged, 2)))
 }
 
 // The proof is of the ownership that was to be released. It releases no other one.

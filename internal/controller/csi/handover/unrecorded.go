@@ -45,7 +45,7 @@ func (s *Publisher) unrecorded(ctx context.Context, v *apiv1.AzVolume, node stri
 // disk is not attached to the node's VM.
 func (s *Publisher) recordPublished(ctx context.Context, handle volumehandle.Handle, node string) (*apiv1.AzVolume, error) {
 	d, err := s.attachedByOthers(ctx, handle, node)
-	if err != nil || d == nil {
+	if d == nil {
 		return nil, err
 	}
 	v, err := s.AdoptUnused(ctx, handle, call.Access{Pattern: apiv1.AccessSingleNode})

@@ -12,8 +12,6 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -362,17 +360,6 @@ func unpublish(node string) act {
 		defer cancel()
 		request := &csi.ControllerUnpublishVolumeRequest{VolumeId: diskID, NodeId: node}
 		_, err := w.publisher.ControllerUnpublishVolume(ctx, request)
-		return err
-	}
-}
-
-// repeated makes a call once more if it is Aborted, as Kubernetes does.
-func repeated(do act) act {
-	return func(w *world) error {
-		err := do(w)
-		if status.Code(err) == codes.Aborted {
-			err = do(w)
-		}
 		return err
 	}
 }
