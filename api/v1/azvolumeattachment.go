@@ -27,6 +27,7 @@ import (
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Deleting",type=date,JSONPath=`.metadata.deletionTimestamp`,priority=1
 // +kubebuilder:validation:XValidation:rule="!(has(oldSelf.status) && has(oldSelf.status.proof) && oldSelf.status.proof.kind == 'Preempted' && oldSelf.status.proof.epoch >= oldSelf.spec.epoch) || (self.spec.role == oldSelf.spec.role && self.spec.epoch == oldSelf.spec.epoch)",message="an attachment with a proof of the kind Preempted is deleted, and its role and epoch are not changed: the disk may still be attached to the node that was fenced"
+// +kubebuilder:validation:XValidation:rule="!(has(oldSelf.status) && has(oldSelf.status.proof) && oldSelf.status.proof.kind == 'Preempted' && oldSelf.status.proof.epoch >= oldSelf.spec.epoch) || (has(self.status) && has(self.status.proof) && (self.status.proof == oldSelf.status.proof || self.status.proof.kind in ['Detached', 'VMDown'] && self.status.proof.epoch >= oldSelf.status.proof.epoch)) || (has(oldSelf.status.vmID) && (!has(self.status) || !has(self.status.vmID) && !has(self.status.uid) && !has(self.status.proof)))",message="a proof of the kind Preempted is replaced by Detached or VMDown only, or discarded with the VM and the UID of a status that was restored from a backup"
 type AzVolumeAttachment struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

@@ -187,6 +187,9 @@ func TestOwnershipRules(t *testing.T) {
 	}
 	write := func(node string, epoch int64, state apiv1.OwnershipState) error {
 		v.Status.Primary = &apiv1.Ownership{NodeName: node, Epoch: epoch, State: state}
+		if state == apiv1.OwnershipReleasing {
+			v.Status.Primary.Cause = apiv1.CauseUnpublished
+		}
 		err := c.Status().Update(t.Context(), v)
 		if err != nil {
 			if err := c.Get(t.Context(), client.ObjectKeyFromObject(v), v); err != nil {
@@ -205,9 +208,11 @@ func TestOwnershipRules(t *testing.T) {
 		{"b", 2, apiv1.OwnershipHeld, "only once it is Released"}, // law 1
 		{"a", 0, apiv1.OwnershipHeld, "may only grow"},
 		{"", 1, apiv1.OwnershipReleasing, "has a nodeName"},
+		{"", 1, apiv1.OwnershipReleased, "is Releasing before it is Released"}, // law 3
 		{"a", 1, apiv1.OwnershipReleasing, ""},
 		{"b", 2, apiv1.OwnershipHeld, "only once it is Released"}, // law 3
 		{"a", 1, apiv1.OwnershipHeld, "grows each time"},
+		{"b", 1, apiv1.OwnershipReleasing, "only the node that has the ownership"},
 		{"", 1, apiv1.OwnershipReleased, ""},
 		{"b", 1, apiv1.OwnershipHeld, "grows each time"},
 		{"b", 2, apiv1.OwnershipHeld, ""},
