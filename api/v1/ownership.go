@@ -59,18 +59,20 @@ type Ownership struct {
 	// NodeName is the node that holds the ownership; unset when Released.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:Pattern=`^[a-z0-9.-]+$`
 	// +kubebuilder:validation:MaxLength=253
 	NodeName string `json:"nodeName,omitempty"`
 	// Epoch grows each time the ownership is acquired and never shrinks. 0: it was never acquired.
 	// +kubebuilder:validation:Minimum=0
 	Epoch int64 `json:"epoch"`
-	// State of the ownership.
+	// State of the ownership. More values may be added; treat an unknown one as Releasing.
 	State OwnershipState `json:"state"`
 	// Since is when the state was entered.
 	// +optional
 	Since *metav1.Time `json:"since,omitempty"`
 	// Cause is why the release was started; set while Releasing. NodeLost is a decision that the
-	// driver carries out even if the node is healthy again: the proof comes from Azure.
+	// driver carries out even if the node is healthy again: the proof comes from Azure. More values may be
+	// added; treat an unknown one as Unpublished.
 	// +optional
 	Cause ReleaseCause `json:"cause,omitempty"`
 	// Exclusive is true if Azure, asked before this ownership was acquired, listed the disk at no VM
@@ -84,8 +86,11 @@ type Ownership struct {
 // ReleaseRecord says which node released a volume last, and by what proof.
 type ReleaseRecord struct {
 	// NodeName of the node that held the ownership.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:Pattern=`^[a-z0-9.-]+$`
+	// +kubebuilder:validation:MaxLength=253
 	NodeName string `json:"nodeName"`
-	// Cause of the release.
+	// Cause of the release. More values may be added; treat an unknown one as Unpublished.
 	// +optional
 	Cause ReleaseCause `json:"cause,omitempty"`
 	// Proof that the node can no longer write.
