@@ -135,10 +135,10 @@ func used(v *apiv1.AzVolume) values {
 	return u
 }
 
-// unrecorded returns the VMs that have the disk and that no attachment of the volume names.
 // mostUnrecorded is how many VMs a status takes. Azure attaches a disk to 15 at most.
 const mostUnrecorded = 64
 
+// unrecorded returns the VMs that have the disk and that no attachment of the volume names.
 func unrecorded(in Input, attachedTo []string) []string {
 	var vms []string
 	for _, vm := range attachedTo {
