@@ -323,10 +323,10 @@ func TestObjectsWithExplicitZeroValuesCanBeUpdatedByATypedClient(t *testing.T) {
 			}
 			raw.SetGroupVersionKind(apiv1.GroupVersion.WithKind("AzVolume"))
 			zero := zeros["string"]
-			switch {
-			case path[1] == "deleteDisk":
+			switch path[1] {
+			case "deleteDisk":
 				zero = zeros["boolean"]
-			case path[1] == "disk":
+			case "disk":
 				zero = zeros[disk.Properties[path[2]].Type]
 			}
 			if err := unstructured.SetNestedField(raw.Object, zero, path...); err != nil {

@@ -110,7 +110,8 @@ func TestValuesThatAzureMayAddAreTaken(t *testing.T) {
 	if err := c.Status().Update(t.Context(), v); err != nil {
 		t.Error(err)
 	}
-	d := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "n"}, Spec: apiv1.AzDriverNodeSpec{VMID: "/vm"}}
+	d := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "n"}}
+	d.Spec.VMID = "/vm"
 	if err := c.Create(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +163,8 @@ func TestVolumeSpecIsImmutableButForCapacityReplicasAndSettings(t *testing.T) {
 		"origin": {func(s *apiv1.AzVolumeSpec) { s.Origin = apiv1.OriginAdopted }, "spec.origin is immutable"},
 		"access": {func(s *apiv1.AzVolumeSpec) { s.Access, s.MaxMountReplicaCount = apiv1.AccessMultiNode, 0 },
 			"spec.access is immutable"},
-		"claim": {func(s *apiv1.AzVolumeSpec) { s.PersistentVolumeClaim = "shop/other" }, "spec.persistentVolumeClaim is immutable"},
+		"claim": {func(s *apiv1.AzVolumeSpec) { s.PersistentVolumeClaim = "shop/other" },
+			"spec.persistentVolumeClaim is immutable"},
 		"a source later": {func(s *apiv1.AzVolumeSpec) { s.Source = &apiv1.VolumeSource{DiskURI: "a"} },
 			"spec.source is immutable"},
 		"a smaller disk": {func(s *apiv1.AzVolumeSpec) { s.CapacityBytes-- }, "may only grow"},

@@ -73,7 +73,8 @@ func TagNames(parameter, text, delimiter string) (names, faults []string) {
 	}
 	slices.Sort(names)
 	if names = slices.Compact(names); len(names) > MostTags {
-		faults = append(faults, Fault(parameter, fmt.Sprintf("%d names", len(names)), fmt.Sprintf("at most %d, as a disk has", MostTags)))
+		faults = append(faults, Fault(parameter, fmt.Sprintf("%d names", len(names)),
+			fmt.Sprintf("at most %d, as a disk has", MostTags)))
 	}
 	return names, faults
 }
