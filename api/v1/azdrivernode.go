@@ -48,14 +48,18 @@ type AzDriverNodeSpec struct {
 	// VMID is the Azure resource ID of the VM or of the scale-set instance. The controller believes
 	// it only as far as it agrees with the Node's spec.providerID; see the condition VMKnown.
 	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
 	VMID string `json:"vmID"`
 	// VMSize as in "Standard_D4s_v5".
+	// +kubebuilder:validation:MaxLength=128
 	// +optional
 	VMSize string `json:"vmSize,omitempty"`
 	// Location is the region, as in "eastus".
+	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	Location string `json:"location,omitempty"`
 	// Zone is the availability zone within the region, as in "1"; empty for none.
+	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	Zone string `json:"zone,omitempty"`
 	// Requests to the node plug-in. Only the controller writes them, the other fields only the node
@@ -76,7 +80,7 @@ type NodeRequests struct {
 	// +optional
 	// +listType=map
 	// +listMapKey=volumeName
-	// +kubebuilder:validation:MaxItems=512
+	// +kubebuilder:validation:MaxItems=64
 	Fences []FenceRequest `json:"fences,omitempty"`
 }
 
@@ -139,9 +143,11 @@ type AzDriverNodeStatus struct {
 	// +optional
 	HeartbeatOnRequest bool `json:"heartbeatOnRequest,omitempty"`
 	// DriverVersion of the node plug-in.
+	// +kubebuilder:validation:MaxLength=128
 	// +optional
 	DriverVersion string `json:"driverVersion,omitempty"`
 	// BootID is the kernel's boot ID: after a change of it, no earlier mount exists.
+	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	BootID string `json:"bootID,omitempty"`
 	// MountsScannedTime is when this node plug-in process compared StagedVolumes with the node's
@@ -149,16 +155,19 @@ type AzDriverNodeStatus struct {
 	// +optional
 	MountsScannedTime *metav1.MicroTime `json:"mountsScannedTime,omitempty"`
 	// StagedVolumes are the volumes that are staged here, or being staged. An entry is written
-	// before the first effect on the device and removed after the last.
+	// before the first effect on the device and removed after the last. They are at most 128: a VM has up
+	// to 64 data disks, and a node that was lost may still have as many to unstage that were detached by
+	// force.
 	// +optional
 	// +listType=map
 	// +listMapKey=volumeName
-	// +kubebuilder:validation:MaxItems=512
+	// +kubebuilder:validation:MaxItems=128
 	StagedVolumes []StagedVolume `json:"stagedVolumes,omitempty"`
 	// ReportDigest is a digest of the object's UID and of the volumes in StagedVolumes, as the node
 	// plug-in wrote them. Where it does not agree, something else has changed the report, and a
 	// volume's absence proves nothing until the node writes again. Node plug-ins of earlier
 	// versions do not write it.
+	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	ReportDigest string `json:"reportDigest,omitempty"`
 	// FenceResults are this node's answers to spec.requests.fences. Only the node plug-in writes them. It
@@ -167,14 +176,14 @@ type AzDriverNodeStatus struct {
 	// +optional
 	// +listType=map
 	// +listMapKey=volumeName
-	// +kubebuilder:validation:MaxItems=512
+	// +kubebuilder:validation:MaxItems=128
 	FenceResults []FenceResult `json:"fenceResults,omitempty"`
 	// LostWrites are the volumes whose device did not take all data at an unpublish or an unstage
 	// within the last hour, with the last loss of each. Only the node plug-in writes it.
 	// +optional
 	// +listType=map
 	// +listMapKey=volumeName
-	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:MaxItems=32
 	LostWrites []LostWrites `json:"lostWrites,omitempty"`
 	// Maintenance is what Azure has announced for the VM, as the scheduled events of the instance
 	// metadata say; unset while the metadata has not answered. Only the node plug-in writes it, and
@@ -190,19 +199,22 @@ type AzDriverNodeStatus struct {
 	// +optional
 	// +listType=map
 	// +listMapKey=type
-	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:XValidation:rule="self.all(c, c.message.size() <= 1024)",message="a message has at most 1024 characters"
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
 // LostWrites says that a device did not take the last writes to a volume.
 type LostWrites struct {
 	// VolumeName is the name of the AzVolume.
+	// +kubebuilder:validation:Pattern=`^[a-z0-9.-]+$`
+	// +kubebuilder:validation:MaxLength=63
 	VolumeName string `json:"volumeName"`
 	// Time by the node's clock.
 	Time metav1.Time `json:"time"`
 	// Message is the error.
 	// +optional
-	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:MaxLength=512
 	Message string `json:"message,omitempty"`
 }
 
@@ -218,7 +230,8 @@ type NodeMaintenance struct {
 }
 
 // MaintenanceKind is what Azure does to a VM.
-// +kubebuilder:validation:Enum=Freeze;Reboot;Redeploy;Preempt;Terminate
+// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_]+$`
+// +kubebuilder:validation:MaxLength=64
 type MaintenanceKind string
 
 // The kinds of maintenance, by Azure's names. Events of other kinds are not reported.
@@ -241,7 +254,7 @@ type MaintenanceEvent struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
 	EventID string `json:"eventID"`
-	// Kind of the event.
+	// Kind of the event. More values may be added; treat an unknown one as Reboot.
 	Kind MaintenanceKind `json:"kind"`
 	// NotBefore is the earliest time at which the event begins, unless a user lets it begin sooner.
 	// Unset for an event that has begun.
@@ -268,6 +281,7 @@ type NodeCapacity struct {
 	// does not list, and then Azure decides on each attach.
 	MaxDataDisks int32 `json:"maxDataDisks"`
 	// VMSize for which it was looked up.
+	// +kubebuilder:validation:MaxLength=128
 	VMSize string `json:"vmSize"`
 	// ForeignDisks is how many data disks are attached to the VM from outside this driver. They
 	// take slots that the driver does not have; the controller counts them at Azure every few
@@ -318,7 +332,8 @@ func (c *NodeCapacity) Takes(skuName string) bool {
 }
 
 // StagePhase is the progress of the staging of a volume on its node.
-// +kubebuilder:validation:Enum=Staging;Staged;Unstaging
+// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_]+$`
+// +kubebuilder:validation:MaxLength=64
 type StagePhase string
 
 const (
@@ -333,10 +348,12 @@ const (
 // StagedVolume is a volume that is in use on a node.
 type StagedVolume struct {
 	// VolumeName is the name of the AzVolume.
+	// +kubebuilder:validation:Pattern=`^[a-z0-9.-]+$`
+	// +kubebuilder:validation:MaxLength=63
 	VolumeName string `json:"volumeName"`
 	// Epoch under which it was staged.
 	Epoch int64 `json:"epoch"`
-	// Phase of the staging.
+	// Phase of the staging. More values may be added; treat an unknown one as Staged.
 	Phase StagePhase `json:"phase"`
 	// Published says that the volume is mounted for a pod, or is about to be: not all of its pods have
 	// been unpublished. It is written before the first mount, and removed after the last unmount and
@@ -348,20 +365,25 @@ type StagedVolume struct {
 	// +optional
 	Filesystem *FilesystemRecord `json:"filesystem,omitempty"`
 	// Device path as in "/dev/sdc".
+	// +kubebuilder:validation:MaxLength=128
 	// +optional
 	Device string `json:"device,omitempty"`
 	// SizeBytes of the device.
 	// +optional
 	SizeBytes int64 `json:"sizeBytes,omitempty"`
 	// StagingPath is where the volume is staged.
+	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	StagingPath string `json:"stagingPath,omitempty"`
 	// ReservationKey is the key of the persistent reservation that this node holds on the disk, as
 	// in "0xad1d540000070a2c"; unset if the disk is not reserved.
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]*$`
+	// +kubebuilder:validation:MaxLength=32
 	// +optional
 	ReservationKey string `json:"reservationKey,omitempty"`
 	// UnreservedReason is why the volume was staged without a reservation although its disk may
 	// have them: the disk did not answer when it was asked. Unset otherwise.
+	// +kubebuilder:validation:MaxLength=256
 	// +optional
 	UnreservedReason string `json:"unreservedReason,omitempty"`
 }

@@ -81,19 +81,23 @@ const (
 )
 
 // AzVolumeSpec is what was requested. All of it is immutable except the capacity, the number of
-// replicas, deleteDisk, disk.persistentReservations, and what a VolumeAttributesClass can change of
-// the disk: the DiskSettings. What Azure refuses permanently is reverted to what the status says
-// about the disk.
+// replicas, deleteDisk, disk.persistentReservations, disk.cachingMode, which follows the
+// PersistentVolume, and what a VolumeAttributesClass can change of the disk: the DiskSettings,
+// disk.modifiedCachingMode and disk.iopsPerGB. What Azure refuses permanently is reverted to what the
+// status says about the disk.
 //
 // +kubebuilder:validation:XValidation:rule="self.origin == oldSelf.origin",message="spec.origin is immutable"
 // +kubebuilder:validation:XValidation:rule="self.access == oldSelf.access",message="spec.access is immutable"
 // +kubebuilder:validation:XValidation:rule="has(self.source) == has(oldSelf.source) && (!has(self.source) || self.source == oldSelf.source)",message="spec.source is immutable"
+// +kubebuilder:validation:XValidation:rule="(has(self.persistentVolumeClaim) && self.persistentVolumeClaim != \"\") ? (has(oldSelf.persistentVolumeClaim) && self.persistentVolumeClaim == oldSelf.persistentVolumeClaim) : (!has(oldSelf.persistentVolumeClaim) || oldSelf.persistentVolumeClaim == \"\")",message="spec.persistentVolumeClaim is immutable"
 // +kubebuilder:validation:XValidation:rule="self.maxMountReplicaCount <= self.disk.maxShares - 1",message="spec.maxMountReplicaCount must be at most spec.disk.maxShares - 1"
 // +kubebuilder:validation:XValidation:rule="self.access == 'SingleNode' || self.maxMountReplicaCount == 0",message="spec.maxMountReplicaCount must be 0 for a MultiNode volume"
 type AzVolumeSpec struct {
-	// Origin reports whether the driver creates the disk or adopted it.
+	// Origin reports whether the driver creates the disk or adopted it. More values may be added; treat an
+	// unknown one as Adopted.
 	Origin VolumeOrigin `json:"origin"`
-	// Access says how many nodes may use the volume at once.
+	// Access says how many nodes may use the volume at once. More values may be added; treat an unknown
+	// one as SingleNode.
 	Access AccessPattern `json:"access"`
 	// CapacityBytes is the wanted size in bytes, a multiple of 1 GiB for a disk that
 	// the driver creates.
@@ -111,6 +115,8 @@ type AzVolumeSpec struct {
 	Source *VolumeSource `json:"source,omitempty"`
 	// PersistentVolumeClaim is the PersistentVolumeClaim for which the volume was provisioned, or
 	// that had its PersistentVolume when the disk was adopted, as namespace/name, for users to read.
+	// +kubebuilder:validation:Pattern=`^([a-z0-9.-]+/[a-z0-9.-]+)?$`
+	// +kubebuilder:validation:MaxLength=317
 	// +optional
 	PersistentVolumeClaim string `json:"persistentVolumeClaim,omitempty"`
 	// DeleteDisk says that the disk is deleted with the AzVolume. CSI's DeleteVolume sets it before
@@ -128,40 +134,48 @@ type AzVolumeSpec struct {
 // +kubebuilder:validation:XValidation:rule="self.resourceGroup == oldSelf.resourceGroup",message="spec.disk.resourceGroup is immutable"
 // +kubebuilder:validation:XValidation:rule="self.name == oldSelf.name",message="spec.disk.name is immutable"
 // +kubebuilder:validation:XValidation:rule="self.maxShares == oldSelf.maxShares",message="spec.disk.maxShares is immutable"
-// +kubebuilder:validation:XValidation:rule="has(self.location) == has(oldSelf.location) && (!has(self.location) || self.location == oldSelf.location)",message="spec.disk.location is immutable"
-// +kubebuilder:validation:XValidation:rule="has(self.zone) == has(oldSelf.zone) && (!has(self.zone) || self.zone == oldSelf.zone)",message="spec.disk.zone is immutable"
-// +kubebuilder:validation:XValidation:rule="has(self.fsType) == has(oldSelf.fsType) && (!has(self.fsType) || self.fsType == oldSelf.fsType)",message="spec.disk.fsType is immutable"
-// +kubebuilder:validation:XValidation:rule="has(self.writeAcceleratorEnabled) == has(oldSelf.writeAcceleratorEnabled) && (!has(self.writeAcceleratorEnabled) || self.writeAcceleratorEnabled == oldSelf.writeAcceleratorEnabled)",message="spec.disk.writeAcceleratorEnabled is immutable"
+// +kubebuilder:validation:XValidation:rule="(has(self.location) && self.location != \"\") ? (has(oldSelf.location) && self.location == oldSelf.location) : (!has(oldSelf.location) || oldSelf.location == \"\")",message="spec.disk.location is immutable"
+// +kubebuilder:validation:XValidation:rule="(has(self.zone) && self.zone != \"\") ? (has(oldSelf.zone) && self.zone == oldSelf.zone) : (!has(oldSelf.zone) || oldSelf.zone == \"\")",message="spec.disk.zone is immutable"
+// +kubebuilder:validation:XValidation:rule="(has(self.fsType) && self.fsType != \"\") ? (has(oldSelf.fsType) && self.fsType == oldSelf.fsType) : (!has(oldSelf.fsType) || oldSelf.fsType == \"\")",message="spec.disk.fsType is immutable"
+// +kubebuilder:validation:XValidation:rule="(has(self.writeAcceleratorEnabled) && self.writeAcceleratorEnabled) == (has(oldSelf.writeAcceleratorEnabled) && oldSelf.writeAcceleratorEnabled)",message="spec.disk.writeAcceleratorEnabled is immutable"
 type DiskParameters struct {
 	// SubscriptionID is the subscription of the disk.
-	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:Pattern=`^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$`
+	// +kubebuilder:validation:MaxLength=36
 	SubscriptionID string `json:"subscriptionID"`
 	// ResourceGroup is the resource group of the disk.
-	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=90
+	// +kubebuilder:validation:Pattern=`^[\p{L}\p{N}_()-][\p{L}\p{N}_().-]*$`
 	ResourceGroup string `json:"resourceGroup"`
 	// Name is the disk's name at Azure.
-	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=80
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_][A-Za-z0-9_.-]*$`
 	Name string `json:"name"`
 	// Location is the Azure region, as in "eastus".
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]*$`
+	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	Location string `json:"location,omitempty"`
 	// Zone is the availability zone within the region, as in "1"; empty for a disk
 	// that is regional or zone-redundant.
+	// +kubebuilder:validation:Pattern=`^[0-9]*$`
+	// +kubebuilder:validation:MaxLength=3
 	// +optional
 	Zone string `json:"zone,omitempty"`
 	// MaxShares is the number of VMs that may attach the disk at once.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=15
 	MaxShares int32 `json:"maxShares"`
-	// CachingMode is the host caching of the attachments; None for shared disks.
-	// +kubebuilder:validation:Enum=None;ReadOnly;ReadWrite
+	// CachingMode is the host caching of the attachments: that of the PersistentVolume, which a publish
+	// updates; None for shared disks.
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_]+$`
+	// +kubebuilder:validation:MaxLength=64
 	CachingMode string `json:"cachingMode"`
 	// ModifiedCachingMode is the host caching that a VolumeAttributesClass has set since the disk
 	// was created, from the next attach on. It takes precedence over CachingMode, which is that of
 	// the PersistentVolume.
-	// +kubebuilder:validation:Enum=None;ReadOnly;ReadWrite
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_]*$`
+	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	ModifiedCachingMode string `json:"modifiedCachingMode,omitempty"`
 	// IOPSPerGB is the number of IOPS for each GiB to which diskIOPSReadWrite is raised when the
@@ -170,15 +184,18 @@ type DiskParameters struct {
 	// +kubebuilder:validation:Maximum=1000
 	// +optional
 	IOPSPerGB int64 `json:"iopsPerGB,omitempty"`
-	// FSType is the filesystem that is made on a blank disk; empty for raw block.
-	// +kubebuilder:validation:Enum="";ext4;xfs;ext3;ext2;btrfs
+	// FSType is the filesystem that is made on a blank disk; empty for raw block. A node refuses to make
+	// one that it does not know.
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_]*$`
+	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	FSType string `json:"fsType,omitempty"`
 	// WriteAcceleratorEnabled turns the write accelerator on.
 	// +optional
 	WriteAcceleratorEnabled bool `json:"writeAcceleratorEnabled,omitempty"`
 	// PersistentReservations reports whether the nodes that use the volume reserve its disk; empty
-	// means Auto. It takes effect when the volume is staged next.
+	// means Auto. It takes effect when the volume is staged next. More values may be added; treat an
+	// unknown one as Auto.
 	// +optional
 	PersistentReservations ReservationMode `json:"persistentReservations,omitempty"`
 	DiskSettings           `json:",inline"`
@@ -191,9 +208,13 @@ type DiskParameters struct {
 // +kubebuilder:validation:XValidation:rule="has(self.diskURI) != has(self.snapshotURI)",message="exactly one of diskURI and snapshotURI must be set"
 type VolumeSource struct {
 	// DiskURI is the resource ID of the disk to clone.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	DiskURI string `json:"diskURI,omitempty"`
 	// SnapshotURI is the resource ID of the snapshot to restore.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	SnapshotURI string `json:"snapshotURI,omitempty"`
 }
@@ -204,7 +225,8 @@ type VolumeSource struct {
 const VolumeConditionPublished = "Published"
 
 // VolumeState is the state of an AzVolume.
-// +kubebuilder:validation:Enum=Pending;Creating;CreationFailed;Created;Updating;UpdateFailed;Deleting;DeletionFailed
+// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_]+$`
+// +kubebuilder:validation:MaxLength=64
 type VolumeState string
 
 // The states of an AzVolume. A failed state is not final: the driver retries as long as the object
@@ -230,10 +252,11 @@ const (
 
 // AzVolumeStatus is what is.
 type AzVolumeStatus struct {
-	// State is the life-cycle state of the disk.
+	// State is the life-cycle state of the disk. More values may be added; treat an unknown one as Pending.
 	// +optional
 	State VolumeState `json:"state,omitempty"`
 	// DiskURI is the disk's resource ID at Azure; it is also the CSI volume handle.
+	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	DiskURI string `json:"diskURI,omitempty"`
 	// SizeBytes is the size of the disk at Azure in bytes.
@@ -271,7 +294,8 @@ type AzVolumeStatus struct {
 	// +optional
 	Filesystem *FilesystemRecord `json:"filesystem,omitempty"`
 	// Fencing is how the node that has the volume staged, or had it staged last, is fenced if it is
-	// lost, according to that node's report. Unset before the first use.
+	// lost, according to that node's report. Unset before the first use. More values may be added; treat
+	// an unknown one as ForcedDetach.
 	// +optional
 	Fencing FencingMethod `json:"fencing,omitempty"`
 	// ConfirmedUID is the UID of this AzVolume once the disk is known to be used by this cluster:
@@ -281,11 +305,16 @@ type AzVolumeStatus struct {
 	// have the disk before a node acquires the ownership. It is removed when Azure contradicts an
 	// attachment of the volume, and when a release was proved by Azure and not by the node: the disk
 	// may have been taken from this cluster by then.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9-]*$`
+	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	ConfirmedUID types.UID `json:"confirmedUID,omitempty"`
 	// PersistentVolume is the PersistentVolume of the disk as it was seen last; of several, one of
 	// them. When it is deleted and the disk is not to be deleted with it, the driver deletes the
 	// AzVolume as soon as no node uses the disk, and the disk remains at Azure.
+	// +kubebuilder:validation:Pattern=`^[a-z0-9.-]+$`
+	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	PersistentVolume string `json:"persistentVolume,omitempty"`
 	// Primary is the ownership of a SingleNode volume: which node may use it. Its epoch outlives
@@ -314,6 +343,8 @@ type AzVolumeStatus struct {
 	// +optional
 	// +listType=map
 	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:XValidation:rule="self.all(c, c.message.size() <= 1024)",message="a message has at most 1024 characters"
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	// ObservedGeneration is the generation that this status speaks of.
 	// +optional
@@ -330,21 +361,27 @@ type DiskReading struct {
 	// +optional
 	ChangedTime *metav1.Time `json:"changedTime,omitempty"`
 	// SKUName is the disk's SKU.
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_]*$`
+	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	SKUName string `json:"skuName,omitempty"`
 	// MaxShares is the number of VMs that may attach the disk at once.
 	// +optional
 	MaxShares int32 `json:"maxShares,omitempty"`
 	// Zone is the disk's availability zone.
+	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	Zone string `json:"zone,omitempty"`
 	// DiskEncryptionSetID is the disk encryption set with which the disk is encrypted.
+	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	DiskEncryptionSetID string `json:"diskEncryptionSetID,omitempty"`
 	// UnrecordedVMs are the resource IDs of the VMs that had the disk at ReadTime without an
 	// AzVolumeAttachment.
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=512
 	UnrecordedVMs []string `json:"unrecordedVMs,omitempty"`
 }
 
@@ -383,6 +420,7 @@ type ReplicaCount struct {
 	// is in use and for a while after, else 0.
 	Wanted int32 `json:"wanted"`
 	// Summary is both, as in "1/2", because kubectl get cannot join two fields.
+	// +kubebuilder:validation:MaxLength=32
 	// +optional
 	Summary string `json:"summary,omitempty"`
 }
@@ -395,7 +433,9 @@ func NewReplicaCount(ready, wanted int32) *ReplicaCount {
 // FilesystemRecord identifies a filesystem that was made on a disk.
 type FilesystemRecord struct {
 	// Type as in "ext4".
+	// +kubebuilder:validation:MaxLength=32
 	Type string `json:"type"`
 	// UUID as blkid prints it, in lower case.
+	// +kubebuilder:validation:MaxLength=64
 	UUID string `json:"uuid"`
 }

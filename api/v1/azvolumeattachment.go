@@ -27,6 +27,7 @@ import (
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Deleting",type=date,JSONPath=`.metadata.deletionTimestamp`,priority=1
 // +kubebuilder:validation:XValidation:rule="!(has(oldSelf.status) && has(oldSelf.status.proof) && oldSelf.status.proof.kind == 'Preempted' && oldSelf.status.proof.epoch >= oldSelf.spec.epoch) || (self.spec.role == oldSelf.spec.role && self.spec.epoch == oldSelf.spec.epoch)",message="an attachment with a proof of the kind Preempted is deleted, and its role and epoch are not changed: the disk may still be attached to the node that was fenced"
+// +kubebuilder:validation:XValidation:rule="!(has(oldSelf.status) && has(oldSelf.status.proof) && oldSelf.status.proof.kind == 'Preempted' && oldSelf.status.proof.epoch >= oldSelf.spec.epoch) || (has(self.status) && has(self.status.proof) && (self.status.proof == oldSelf.status.proof || self.status.proof.kind in ['Detached', 'VMDown'] && self.status.proof.epoch >= oldSelf.status.proof.epoch)) || (has(oldSelf.status.vmID) && (!has(self.status) || !has(self.status.vmID) && !has(self.status.uid) && !has(self.status.proof)))",message="a proof of the kind Preempted is replaced by Detached or VMDown only, or discarded with the VM and the UID of a status that was restored from a backup"
 type AzVolumeAttachment struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -67,11 +68,15 @@ const (
 type AzVolumeAttachmentSpec struct {
 	// VolumeName is the name of the AzVolume.
 	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:Pattern=`^[a-z0-9.-]+$`
+	// +kubebuilder:validation:MaxLength=63
 	VolumeName string `json:"volumeName"`
 	// NodeName is the name of the node and of its AzDriverNode.
 	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:Pattern=`^[a-z0-9.-]+$`
+	// +kubebuilder:validation:MaxLength=253
 	NodeName string `json:"nodeName"`
-	// Role that is wanted.
+	// Role that is wanted. More values may be added; treat an unknown one as Replica.
 	Role Role `json:"role"`
 	// Epoch of the ownership under which the role Primary was given. For a Replica it is
 	// the last epoch under which it was Primary, or 0.
@@ -87,7 +92,8 @@ type AzVolumeAttachmentSpec struct {
 const AttachmentConditionAttached = "Attached"
 
 // AttachmentState is the state of an AzVolumeAttachment.
-// +kubebuilder:validation:Enum=Pending;Attaching;Attached;AttachmentFailed;Detaching;DetachmentFailed
+// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_]+$`
+// +kubebuilder:validation:MaxLength=64
 type AttachmentState string
 
 // The states of an AzVolumeAttachment; failed states are retried. An attachment that is detached is
@@ -103,10 +109,11 @@ const (
 
 // AzVolumeAttachmentStatus is what is.
 type AzVolumeAttachmentStatus struct {
-	// State of the attachment at Azure.
+	// State of the attachment at Azure. More values may be added; treat an unknown one as Pending.
 	// +optional
 	State AttachmentState `json:"state,omitempty"`
-	// Role that the driver has seen through: set once State is Attached.
+	// Role that the driver has seen through: set once State is Attached. More values may be added; treat an
+	// unknown one as Replica.
 	// +optional
 	Role Role `json:"role,omitempty"`
 	// LUN of the disk at the VM; set once State is Attached. If State is AttachmentFailed, the VM
@@ -121,11 +128,15 @@ type AzVolumeAttachmentStatus struct {
 	Exclusive bool `json:"exclusive,omitempty"`
 	// VMID is the VM to which the disk is attached, recorded before the first call to Azure, so
 	// that it is known even if the AzDriverNode is deleted.
+	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	VMID string `json:"vmID,omitempty"`
 	// UID of the AzVolumeAttachment, recorded with the VM. An object that was restored from a
 	// backup has another UID than the status that was restored with it, and such a status is
 	// discarded: the VM that it names may be another cluster's.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9-]*$`
+	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	UID types.UID `json:"uid,omitempty"`
 	// Proof that the node released the volume, and the epoch for which it did (law 3).
@@ -141,6 +152,8 @@ type AzVolumeAttachmentStatus struct {
 	// +optional
 	// +listType=map
 	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:XValidation:rule="self.all(c, c.message.size() <= 1024)",message="a message has at most 1024 characters"
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	// ObservedGeneration is the generation that this status speaks of.
 	// +optional
@@ -165,14 +178,18 @@ const (
 )
 
 // ReleaseProof is the recorded proof that a node released a volume.
+//
+// +kubebuilder:validation:XValidation:rule="(self.kind == 'Preempted') == has(self.preemption)",message="preemption is set for the kind Preempted, and only then"
 type ReleaseProof struct {
-	// Kind of the proof.
+	// Kind of the proof. More values may be added; treat an unknown one as a proof after which the disk may
+	// still be attached.
 	Kind ProofKind `json:"kind"`
 	// Epoch up to which the node can no longer write.
 	Epoch int64 `json:"epoch"`
 	// Time at which the proof was established.
 	Time metav1.Time `json:"time"`
 	// Message names the observation, for users to read.
+	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Message string `json:"message,omitempty"`
 	// Preemption is set for the kind Preempted.

@@ -29,7 +29,7 @@ func newVolume(namespace, name string) *apiv1.AzVolume {
 			CapacityBytes:        1 << 30,
 			MaxMountReplicaCount: 1,
 			Disk: apiv1.DiskParameters{
-				SubscriptionID: "s",
+				SubscriptionID: "00000000-0000-0000-0000-000000000001",
 				ResourceGroup:  "g",
 				Name:           name,
 				MaxShares:      2,
@@ -64,7 +64,18 @@ func TestVolumeSpecRules(t *testing.T) {
 		"more replicas than shares": {func(v *apiv1.AzVolume) { v.Spec.MaxMountReplicaCount = 2 }, "maxShares - 1"},
 		"replicas of a multi-node": {func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode },
 			"must be 0 for a MultiNode"},
-		"an unknown SKU": {func(v *apiv1.AzVolume) { v.Spec.Disk.SKUName = "Golden_LRS" }, "Unsupported value"},
+		"no SKU":                            {func(v *apiv1.AzVolume) { v.Spec.Disk.SKUName = "" }, "spec.disk.skuName"},
+		"a SKU of two words":                {func(v *apiv1.AzVolume) { v.Spec.Disk.SKUName = "Golden LRS" }, "should match"},
+		"a subscription that is a path":     {func(v *apiv1.AzVolume) { v.Spec.Disk.SubscriptionID = "../../x" }, "should match"},
+		"a resource group that is a path":   {func(v *apiv1.AzVolume) { v.Spec.Disk.ResourceGroup = "a/../b" }, "should match"},
+		"a resource group that is a parent": {func(v *apiv1.AzVolume) { v.Spec.Disk.ResourceGroup = ".." }, "should match"},
+		"a disk that is a path":             {func(v *apiv1.AzVolume) { v.Spec.Disk.Name = "x/y" }, "should match"},
+		"a disk that is a parent":           {func(v *apiv1.AzVolume) { v.Spec.Disk.Name = ".." }, "should match"},
+		"a zone that is no number":          {func(v *apiv1.AzVolume) { v.Spec.Disk.Zone = "z" }, "should match"},
+		"a tier without a number":           {func(v *apiv1.AzVolume) { v.Spec.Disk.Tier = "Gold" }, "should match"},
+		"a tag that is too long": {func(v *apiv1.AzVolume) {
+			v.Spec.Disk.Tags = map[string]string{"k": strings.Repeat("v", 257)}
+		}, "its value at most 256"},
 		"no shares at all": {func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 0; v.Spec.MaxMountReplicaCount = -1 },
 			"greater than or equal to 1"},
 		"no size": {func(v *apiv1.AzVolume) { v.Spec.CapacityBytes = 0 }, "greater than or equal to 1"},
@@ -72,13 +83,41 @@ func TestVolumeSpecRules(t *testing.T) {
 			v.Spec.Source = &apiv1.VolumeSource{DiskURI: "a", SnapshotURI: "b"}
 		}, "exactly one"},
 		"a name that is too long": {func(v *apiv1.AzVolume) { v.Name = strings.Repeat("a", 64) }, "at most 63"},
-		"a filesystem of no use":  {func(v *apiv1.AzVolume) { v.Spec.Disk.FSType = "ntfs" }, "Unsupported value"},
+		"a source without an ID":  {func(v *apiv1.AzVolume) { v.Spec.Source = &apiv1.VolumeSource{} }, "exactly one"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := newVolume(namespace, "bad")
 			test.change(v)
 			refused(t, c.Create(t.Context(), v), test.words)
 		})
+	}
+}
+
+// What Azure adds must be recorded by the version of the driver that is installed.
+func TestValuesThatAzureMayAddAreTaken(t *testing.T) {
+	c, namespace := apiserver.Client(t), apiserver.Namespace(t)
+	v := newVolume(namespace, "later")
+	v.Spec.Disk.DiskSettings = apiv1.DiskSettings{
+		SKUName: "PremiumV2_ZRS", NetworkAccessPolicy: "AllowSome", PublicNetworkAccess: "Sometimes", Tier: "M10",
+	}
+	v.Spec.Disk.ActionOnDiskDelay, v.Spec.Disk.DiskEncryptionType = "Restart", "EncryptionAtRestWithMore"
+	v.Spec.Disk.FSType, v.Spec.Disk.CachingMode = "bcachefs", "WriteOnly"
+	if err := c.Create(t.Context(), v); err != nil {
+		t.Fatal(err)
+	}
+	v.Status.State, v.Status.Fencing = "Frozen", "NamespaceReservation"
+	v.Status.Applied = &apiv1.AppliedSettings{DiskSettings: v.Spec.Disk.DiskSettings}
+	if err := c.Status().Update(t.Context(), v); err != nil {
+		t.Error(err)
+	}
+	d := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "n"}}
+	d.Spec.VMID = "/vm"
+	if err := c.Create(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	d.Status.Maintenance = &apiv1.NodeMaintenance{Events: []apiv1.MaintenanceEvent{{EventID: "e", Kind: "Resize"}}}
+	if err := c.Status().Update(t.Context(), d); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -93,12 +132,12 @@ func TestVolumeSpecIsImmutableButForCapacityReplicasAndSettings(t *testing.T) {
 		change func(*apiv1.AzVolumeSpec)
 		words  string
 	}{
-		"subscription": {func(s *apiv1.AzVolumeSpec) { s.Disk.SubscriptionID = "other" },
+		"subscription": {func(s *apiv1.AzVolumeSpec) { s.Disk.SubscriptionID = "00000000-0000-0000-0000-000000000002" },
 			"spec.disk.subscriptionID is immutable"},
 		"resource group": {func(s *apiv1.AzVolumeSpec) { s.Disk.ResourceGroup = "other" },
 			"spec.disk.resourceGroup is immutable"},
 		"disk name":  {func(s *apiv1.AzVolumeSpec) { s.Disk.Name = "other" }, "spec.disk.name is immutable"},
-		"location":   {func(s *apiv1.AzVolumeSpec) { s.Disk.Location = "mars" }, "spec.disk.location is immutable"},
+		"location":   {func(s *apiv1.AzVolumeSpec) { s.Disk.Location = "westus" }, "spec.disk.location is immutable"},
 		"zone":       {func(s *apiv1.AzVolumeSpec) { s.Disk.Zone = "9" }, "spec.disk.zone is immutable"},
 		"shares":     {func(s *apiv1.AzVolumeSpec) { s.Disk.MaxShares = 3 }, "spec.disk.maxShares is immutable"},
 		"filesystem": {func(s *apiv1.AzVolumeSpec) { s.Disk.FSType = "xfs" }, "spec.disk.fsType is immutable"},
@@ -124,6 +163,8 @@ func TestVolumeSpecIsImmutableButForCapacityReplicasAndSettings(t *testing.T) {
 		"origin": {func(s *apiv1.AzVolumeSpec) { s.Origin = apiv1.OriginAdopted }, "spec.origin is immutable"},
 		"access": {func(s *apiv1.AzVolumeSpec) { s.Access, s.MaxMountReplicaCount = apiv1.AccessMultiNode, 0 },
 			"spec.access is immutable"},
+		"claim": {func(s *apiv1.AzVolumeSpec) { s.PersistentVolumeClaim = "shop/other" },
+			"spec.persistentVolumeClaim is immutable"},
 		"a source later": {func(s *apiv1.AzVolumeSpec) { s.Source = &apiv1.VolumeSource{DiskURI: "a"} },
 			"spec.source is immutable"},
 		"a smaller disk": {func(s *apiv1.AzVolumeSpec) { s.CapacityBytes-- }, "may only grow"},
@@ -136,7 +177,7 @@ func TestVolumeSpecIsImmutableButForCapacityReplicasAndSettings(t *testing.T) {
 	}
 	n := int64(4000)
 	v.Spec.CapacityBytes, v.Spec.MaxMountReplicaCount = 2<<30, 0
-	v.Spec.Disk.ModifiedCachingMode, v.Spec.Disk.IOPSPerGB = "ReadOnly", 5
+	v.Spec.Disk.CachingMode, v.Spec.Disk.ModifiedCachingMode, v.Spec.Disk.IOPSPerGB = "ReadOnly", "ReadOnly", 5
 	v.Spec.Disk.DiskSettings = apiv1.DiskSettings{
 		SKUName:             "PremiumV2_LRS",
 		DiskIOPSReadWrite:   &n,
@@ -187,6 +228,9 @@ func TestOwnershipRules(t *testing.T) {
 	}
 	write := func(node string, epoch int64, state apiv1.OwnershipState) error {
 		v.Status.Primary = &apiv1.Ownership{NodeName: node, Epoch: epoch, State: state}
+		if state == apiv1.OwnershipReleasing {
+			v.Status.Primary.Cause = apiv1.CauseUnpublished
+		}
 		err := c.Status().Update(t.Context(), v)
 		if err != nil {
 			if err := c.Get(t.Context(), client.ObjectKeyFromObject(v), v); err != nil {
@@ -205,9 +249,11 @@ func TestOwnershipRules(t *testing.T) {
 		{"b", 2, apiv1.OwnershipHeld, "only once it is Released"}, // law 1
 		{"a", 0, apiv1.OwnershipHeld, "may only grow"},
 		{"", 1, apiv1.OwnershipReleasing, "has a nodeName"},
+		{"", 1, apiv1.OwnershipReleased, "is Releasing before it is Released"}, // law 3
 		{"a", 1, apiv1.OwnershipReleasing, ""},
 		{"b", 2, apiv1.OwnershipHeld, "only once it is Released"}, // law 3
 		{"a", 1, apiv1.OwnershipHeld, "grows each time"},
+		{"b", 1, apiv1.OwnershipReleasing, "only the node that has the ownership"},
 		{"", 1, apiv1.OwnershipReleased, ""},
 		{"b", 1, apiv1.OwnershipHeld, "grows each time"},
 		{"b", 2, apiv1.OwnershipHeld, ""},
@@ -267,7 +313,12 @@ func TestAttachmentRules(t *testing.T) {
 			refused(t, c.Update(t.Context(), changed), test.words)
 		})
 	}
-	a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofPreempted, Epoch: 4, Time: metav1.Now()}
+	proof := &apiv1.ReleaseProof{Kind: apiv1.ProofPreempted, Epoch: 4, Time: metav1.Now()}
+	unproved := a.DeepCopy()
+	unproved.Status.Proof = proof
+	refused(t, c.Status().Update(t.Context(), unproved), "preemption is set for the kind Preempted")
+	a.Status.Proof = proof.DeepCopy()
+	a.Status.Proof.Preemption = &apiv1.Preemption{NodeName: "helper", Key: "0x1"}
 	if err := c.Status().Update(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}
@@ -280,6 +331,8 @@ func TestAttachmentRules(t *testing.T) {
 		t.Run("pre-empted, "+name, func(t *testing.T) { refused(t, c.Update(t.Context(), changed), "Preempted is deleted") })
 	}
 	a.Status.Proof.Kind = apiv1.ProofDetached
+	refused(t, c.Status().Update(t.Context(), a.DeepCopy()), "preemption is set for the kind Preempted")
+	a.Status.Proof.Preemption = nil
 	if err := c.Status().Update(t.Context(), a); err != nil {
 		t.Errorf("the proof of the detach: got %v, want no error", err)
 	}

@@ -9,8 +9,10 @@ import (
 
 // DiskSettings are the parameters of a disk that can be changed while it exists.
 type DiskSettings struct {
-	// SKUName is the storage account type.
-	// +kubebuilder:validation:Enum=Standard_LRS;StandardSSD_LRS;StandardSSD_ZRS;Premium_LRS;Premium_ZRS;PremiumV2_LRS;UltraSSD_LRS
+	// SKUName is the storage account type. Azure may add more: the driver creates disks of those that it
+	// knows, and adopts and attaches disks of all.
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_]+$`
+	// +kubebuilder:validation:MaxLength=64
 	SKUName string `json:"skuName"`
 	// DiskIOPSReadWrite is the provisioned IOPS (UltraSSD_LRS, PremiumV2_LRS).
 	// +optional
@@ -27,29 +29,39 @@ type DiskSettings struct {
 	// +optional
 	DiskMBpsReadOnly *int64 `json:"diskMBpsReadOnly,omitempty"`
 	// Tier is the performance tier, as in "P30", above that of the size (Premium_LRS, Premium_ZRS).
+	// +kubebuilder:validation:Pattern=`^([A-Z][0-9]+)?$`
+	// +kubebuilder:validation:MaxLength=4
 	// +optional
 	Tier string `json:"tier,omitempty"`
 	// EnableBursting turns on-demand bursting on.
 	// +optional
 	EnableBursting bool `json:"enableBursting,omitempty"`
 	// NetworkAccessPolicy is who may export or import the disk.
-	// +kubebuilder:validation:Enum=AllowAll;DenyAll;AllowPrivate
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_]*$`
+	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	NetworkAccessPolicy string `json:"networkAccessPolicy,omitempty"`
 	// PublicNetworkAccess reports whether the disk may be reached from the internet.
-	// +kubebuilder:validation:Enum=Enabled;Disabled
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_]*$`
+	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	PublicNetworkAccess string `json:"publicNetworkAccess,omitempty"`
 	// DiskAccessID is the resource ID of the disk access resource (AllowPrivate only).
+	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	DiskAccessID string `json:"diskAccessID,omitempty"`
 	// Tags are those that the driver, or a user through the driver, has set on the disk. The disk
 	// may have more.
+	// +kubebuilder:validation:MaxProperties=50
+	// +kubebuilder:validation:XValidation:rule="self.all(name, name.size() <= 512 && self[name].size() <= 256)",message="the name of a tag has at most 512 characters, and its value at most 256"
 	// +optional
 	Tags map[string]string `json:"tags,omitempty"`
 	// RemovedTags are the names of the tags that the VolumeAttributesClass removes from the disk,
 	// without regard to case.
 	// +listType=set
+	// +kubebuilder:validation:MaxItems=50
+	// +kubebuilder:validation:items:MaxLength=512
+	// +kubebuilder:validation:items:Pattern=`^[^<>%&?/\\]+$`
 	// +optional
 	RemovedTags []string `json:"removedTags,omitempty"`
 }
@@ -57,20 +69,24 @@ type DiskSettings struct {
 // ImmutableDiskSettings are the parameters that a disk has for life.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.logicalSectorSize) == has(oldSelf.logicalSectorSize) && (!has(self.logicalSectorSize) || self.logicalSectorSize == oldSelf.logicalSectorSize)",message="spec.disk.logicalSectorSize is immutable"
-// +kubebuilder:validation:XValidation:rule="has(self.diskEncryptionSetID) == has(oldSelf.diskEncryptionSetID) && (!has(self.diskEncryptionSetID) || self.diskEncryptionSetID == oldSelf.diskEncryptionSetID)",message="spec.disk.diskEncryptionSetID is immutable"
-// +kubebuilder:validation:XValidation:rule="has(self.diskEncryptionType) == has(oldSelf.diskEncryptionType) && (!has(self.diskEncryptionType) || self.diskEncryptionType == oldSelf.diskEncryptionType)",message="spec.disk.diskEncryptionType is immutable"
-// +kubebuilder:validation:XValidation:rule="has(self.enablePerformancePlus) == has(oldSelf.enablePerformancePlus) && (!has(self.enablePerformancePlus) || self.enablePerformancePlus == oldSelf.enablePerformancePlus)",message="spec.disk.enablePerformancePlus is immutable"
-// +kubebuilder:validation:XValidation:rule="has(self.optimizedForFrequentAttach) == has(oldSelf.optimizedForFrequentAttach) && (!has(self.optimizedForFrequentAttach) || self.optimizedForFrequentAttach == oldSelf.optimizedForFrequentAttach)",message="spec.disk.optimizedForFrequentAttach is immutable"
-// +kubebuilder:validation:XValidation:rule="has(self.actionOnDiskDelay) == has(oldSelf.actionOnDiskDelay) && (!has(self.actionOnDiskDelay) || self.actionOnDiskDelay == oldSelf.actionOnDiskDelay)",message="spec.disk.actionOnDiskDelay is immutable"
+// +kubebuilder:validation:XValidation:rule="(has(self.diskEncryptionSetID) && self.diskEncryptionSetID != \"\") ? (has(oldSelf.diskEncryptionSetID) && self.diskEncryptionSetID == oldSelf.diskEncryptionSetID) : (!has(oldSelf.diskEncryptionSetID) || oldSelf.diskEncryptionSetID == \"\")",message="spec.disk.diskEncryptionSetID is immutable"
+// +kubebuilder:validation:XValidation:rule="(has(self.diskEncryptionType) && self.diskEncryptionType != \"\") ? (has(oldSelf.diskEncryptionType) && self.diskEncryptionType == oldSelf.diskEncryptionType) : (!has(oldSelf.diskEncryptionType) || oldSelf.diskEncryptionType == \"\")",message="spec.disk.diskEncryptionType is immutable"
+// +kubebuilder:validation:XValidation:rule="(has(self.enablePerformancePlus) && self.enablePerformancePlus) == (has(oldSelf.enablePerformancePlus) && oldSelf.enablePerformancePlus)",message="spec.disk.enablePerformancePlus is immutable"
+// +kubebuilder:validation:XValidation:rule="(has(self.optimizedForFrequentAttach) && self.optimizedForFrequentAttach) == (has(oldSelf.optimizedForFrequentAttach) && oldSelf.optimizedForFrequentAttach)",message="spec.disk.optimizedForFrequentAttach is immutable"
+// +kubebuilder:validation:XValidation:rule="(has(self.actionOnDiskDelay) && self.actionOnDiskDelay != \"\") ? (has(oldSelf.actionOnDiskDelay) && self.actionOnDiskDelay == oldSelf.actionOnDiskDelay) : (!has(oldSelf.actionOnDiskDelay) || oldSelf.actionOnDiskDelay == \"\")",message="spec.disk.actionOnDiskDelay is immutable"
 type ImmutableDiskSettings struct {
 	// LogicalSectorSize is 512 or 4096 bytes (UltraSSD_LRS, PremiumV2_LRS).
-	// +kubebuilder:validation:Enum=512;4096
+	// +kubebuilder:validation:Minimum=512
+	// +kubebuilder:validation:Maximum=65536
 	// +optional
 	LogicalSectorSize *int32 `json:"logicalSectorSize,omitempty"`
 	// DiskEncryptionSetID is the resource ID of the disk encryption set.
+	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	DiskEncryptionSetID string `json:"diskEncryptionSetID,omitempty"`
 	// DiskEncryptionType is the encryption type that belongs to the disk encryption set.
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_]*$`
+	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	DiskEncryptionType string `json:"diskEncryptionType,omitempty"`
 	// EnablePerformancePlus turns performance plus on.
@@ -80,7 +96,8 @@ type ImmutableDiskSettings struct {
 	// +optional
 	OptimizedForFrequentAttach bool `json:"optimizedForFrequentAttach,omitempty"`
 	// ActionOnDiskDelay is what Azure does when the disk stops answering.
-	// +kubebuilder:validation:Enum=None;AutomaticReattach
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_]*$`
+	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	ActionOnDiskDelay string `json:"actionOnDiskDelay,omitempty"`
 }
@@ -93,11 +110,13 @@ type ImmutableDiskSettings struct {
 // +kubebuilder:validation:XValidation:rule="has(self.bytesPerInode) == has(oldSelf.bytesPerInode) && (!has(self.bytesPerInode) || self.bytesPerInode == oldSelf.bytesPerInode)",message="spec.disk.bytesPerInode is immutable"
 // +kubebuilder:validation:XValidation:rule="has(self.numberOfInodes) == has(oldSelf.numberOfInodes) && (!has(self.numberOfInodes) || self.numberOfInodes == oldSelf.numberOfInodes)",message="spec.disk.numberOfInodes is immutable"
 type FilesystemOptions struct {
-	// BlockSize is the size of a block in bytes (ext2, ext3, ext4, xfs).
+	// BlockSize is the size of a block in bytes (ext2, ext3, ext4, xfs). More values may be added; treat an
+	// unknown one as any other size.
 	// +kubebuilder:validation:Enum=1024;2048;4096
 	// +optional
 	BlockSize int64 `json:"blockSize,omitempty"`
-	// InodeSize is the size of an inode in bytes (ext2, ext3, ext4, xfs).
+	// InodeSize is the size of an inode in bytes (ext2, ext3, ext4, xfs). More values may be added; treat
+	// an unknown one as any other size.
 	// +kubebuilder:validation:Enum=128;256;512;1024;2048;4096
 	// +optional
 	InodeSize int64 `json:"inodeSize,omitempty"`

@@ -42,26 +42,37 @@ const (
 // An ownership that is Releasing because its node was lost cannot be acquired again before the
 // proof: the disk is being detached from the node.
 //
+// The API server accepts exactly these transitions, and any ownership in an AzVolume that has none: an
+// AzVolume that is restored from a backup may get its status back. Released keeps its epoch, so that the
+// next node gets a later one.
+//
+// +kubebuilder:validation:XValidation:rule="(self.state == 'Released') != has(self.nodeName)",message="an ownership that is Held or Releasing has a nodeName, and one that is Released has none"
+// +kubebuilder:validation:XValidation:rule="self.state == 'Released' || self.epoch > 0",message="an ownership that is Held or Releasing has an epoch of at least 1"
+// +kubebuilder:validation:XValidation:rule="(self.state == 'Releasing') == has(self.cause)",message="cause is set while the ownership is Releasing, and only then"
 // +kubebuilder:validation:XValidation:rule="self.epoch >= oldSelf.epoch",message="the epoch may only grow"
-// +kubebuilder:validation:XValidation:rule="self.state == 'Released' || has(self.nodeName)",message="an ownership that is Held or Releasing has a nodeName"
-// +kubebuilder:validation:XValidation:rule="!(self.state == 'Held' && has(oldSelf.nodeName) && oldSelf.state != 'Released' && self.nodeName != oldSelf.nodeName)",message="another node can acquire the ownership only once it is Released"
-// +kubebuilder:validation:XValidation:rule="!(self.state == 'Held' && oldSelf.state == 'Releasing' && has(oldSelf.cause) && oldSelf.cause == 'NodeLost')",message="an ownership that is Releasing because its node was lost has to be Released first"
-// +kubebuilder:validation:XValidation:rule="!has(self.cause) || self.state == 'Releasing'",message="cause is set only while the ownership is Releasing"
-// +kubebuilder:validation:XValidation:rule="!(self.state == 'Held' && oldSelf.state != 'Held') || self.epoch > oldSelf.epoch",message="the epoch grows each time the ownership is acquired"
+// +kubebuilder:validation:XValidation:rule="(self.state == 'Held' && oldSelf.state != 'Held') ? self.epoch > oldSelf.epoch : self.epoch == oldSelf.epoch",message="the epoch grows each time the ownership is acquired, and only then"
+// +kubebuilder:validation:XValidation:rule="!(self.state == 'Held' && oldSelf.state != 'Released' && self.nodeName != oldSelf.nodeName)",message="another node can acquire the ownership only once it is Released"
+// +kubebuilder:validation:XValidation:rule="self.state != 'Releasing' || (oldSelf.state != 'Released' && self.nodeName == oldSelf.nodeName)",message="only the node that has the ownership can release it"
+// +kubebuilder:validation:XValidation:rule="self.state != 'Released' || oldSelf.state != 'Held'",message="an ownership that is Held is Releasing before it is Released"
+// +kubebuilder:validation:XValidation:rule="!(has(oldSelf.cause) && oldSelf.cause == 'NodeLost') || self.state == 'Released' || (self.state == 'Releasing' && self.cause == 'NodeLost')",message="an ownership that is Releasing because its node was lost has to be Released first"
 type Ownership struct {
-	// NodeName is the node that holds the ownership; empty when Released.
+	// NodeName is the node that holds the ownership; unset when Released.
 	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:Pattern=`^[a-z0-9.-]+$`
+	// +kubebuilder:validation:MaxLength=253
 	NodeName string `json:"nodeName,omitempty"`
 	// Epoch grows each time the ownership is acquired and never shrinks. 0: it was never acquired.
 	// +kubebuilder:validation:Minimum=0
 	Epoch int64 `json:"epoch"`
-	// State of the ownership.
+	// State of the ownership. More values may be added; treat an unknown one as Releasing.
 	State OwnershipState `json:"state"`
 	// Since is when the state was entered.
 	// +optional
 	Since *metav1.Time `json:"since,omitempty"`
 	// Cause is why the release was started; set while Releasing. NodeLost is a decision that the
-	// driver carries out even if the node is healthy again: the proof comes from Azure.
+	// driver carries out even if the node is healthy again: the proof comes from Azure. More values may be
+	// added; treat an unknown one as Unpublished.
 	// +optional
 	Cause ReleaseCause `json:"cause,omitempty"`
 	// Exclusive is true if Azure, asked before this ownership was acquired, listed the disk at no VM
@@ -75,8 +86,11 @@ type Ownership struct {
 // ReleaseRecord says which node released a volume last, and by what proof.
 type ReleaseRecord struct {
 	// NodeName of the node that held the ownership.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:Pattern=`^[a-z0-9.-]+$`
+	// +kubebuilder:validation:MaxLength=253
 	NodeName string `json:"nodeName"`
-	// Cause of the release.
+	// Cause of the release. More values may be added; treat an unknown one as Unpublished.
 	// +optional
 	Cause ReleaseCause `json:"cause,omitempty"`
 	// Proof that the node can no longer write.

@@ -20,7 +20,8 @@ const (
 )
 
 // FencingMethod is how the node that uses a volume is fenced if it is lost.
-// +kubebuilder:validation:Enum=Preemption;ForcedDetach
+// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_]+$`
+// +kubebuilder:validation:MaxLength=64
 type FencingMethod string
 
 const (
@@ -36,11 +37,18 @@ const (
 // node that was lost.
 type FenceRequest struct {
 	// VolumeName is the name of the AzVolume.
+	// +kubebuilder:validation:Pattern=`^[a-z0-9.-]+$`
+	// +kubebuilder:validation:MaxLength=63
 	VolumeName string `json:"volumeName"`
 	// VolumeUID is the UID of the AzVolume. Epochs begin again if an AzVolume is lost or deleted
 	// and its disk is adopted again.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9-]*$`
+	// +kubebuilder:validation:MaxLength=64
 	VolumeUID types.UID `json:"volumeUID"`
 	// NodeName is the node that was lost.
+	// +kubebuilder:validation:Pattern=`^[a-z0-9.-]+$`
+	// +kubebuilder:validation:MaxLength=253
 	NodeName string `json:"nodeName"`
 	// Epoch under which the lost node holds the reservation.
 	// +kubebuilder:validation:Minimum=1
@@ -50,22 +58,38 @@ type FenceRequest struct {
 }
 
 // FenceResult is a node's answer to a FenceRequest.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.key) != has(self.message)",message="a result has either the key of the node or the message that says why it has none"
 type FenceResult struct {
-	// VolumeName, VolumeUID, NodeName, Epoch and RequestTime are copied from the request. A result
-	// is a proof only for the request with the same values.
-	VolumeName  string           `json:"volumeName"`
-	VolumeUID   types.UID        `json:"volumeUID"`
-	NodeName    string           `json:"nodeName"`
-	Epoch       int64            `json:"epoch"`
+	// VolumeName is copied from the request, as are the four fields that follow. A result is a proof only
+	// for the request with the same values.
+	// +kubebuilder:validation:Pattern=`^[a-z0-9.-]+$`
+	// +kubebuilder:validation:MaxLength=63
+	VolumeName string `json:"volumeName"`
+	// VolumeUID of the request.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9-]*$`
+	// +kubebuilder:validation:MaxLength=64
+	VolumeUID types.UID `json:"volumeUID"`
+	// NodeName of the request.
+	// +kubebuilder:validation:Pattern=`^[a-z0-9.-]+$`
+	// +kubebuilder:validation:MaxLength=253
+	NodeName string `json:"nodeName"`
+	// Epoch of the request.
+	Epoch int64 `json:"epoch"`
+	// RequestTime is the time of the request.
 	RequestTime metav1.MicroTime `json:"requestTime"`
 	// Key with which this node holds the reservation since it pre-empted the lost node's key, as in
 	// "0xad1d540000070a2d". Unset if it could not; then Message says why.
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]*$`
+	// +kubebuilder:validation:MaxLength=32
 	// +optional
 	Key string `json:"key,omitempty"`
 	// Generation of the disk's registrations after the pre-emption.
 	// +optional
 	Generation int64 `json:"generation,omitempty"`
 	// Message says why there is no proof.
+	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Message string `json:"message,omitempty"`
 	// Time of the answer.
@@ -75,8 +99,12 @@ type FenceResult struct {
 // Preemption is how a persistent reservation was taken from a lost node.
 type Preemption struct {
 	// NodeName is the node that took the reservation.
+	// +kubebuilder:validation:Pattern=`^[a-z0-9.-]+$`
+	// +kubebuilder:validation:MaxLength=253
 	NodeName string `json:"nodeName"`
 	// Key with which that node holds the reservation.
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]*$`
+	// +kubebuilder:validation:MaxLength=32
 	Key string `json:"key"`
 	// Generation of the disk's registrations after the pre-emption.
 	// +optional

@@ -12,12 +12,14 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/kube"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 )
 
 // WriteCondition writes a condition of an AzDriverNode if it is not there as it should be, and reports
 // whether it did. A node for which it was never False gets no condition, which saves a write per node.
 // After a write d is the object as the API server has it. If d was old, the error is a Conflict.
 func WriteCondition(ctx context.Context, c client.StatusClient, d *apiv1.AzDriverNode, wanted metav1.Condition) (bool, error) {
+	wanted.Message = operation.Shorten(wanted.Message)
 	before := meta.FindStatusCondition(d.Status.Conditions, wanted.Type)
 	switch {
 	case before == nil && wanted.Status == metav1.ConditionTrue:

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -18,6 +20,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
+	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
 )
 
 // v1Disk is a disk as V1 creates it. A test changes some of its properties.
@@ -63,6 +66,9 @@ func TestADiskIsAdoptedAsItIsAndAttachedAsItsPersistentVolumeSays(t *testing.T) 
 		"shares that the disk does not have": {attributes: map[string]string{"maxShares": "3"}, caching: "ReadOnly"},
 		"an Ultra disk with caching": {disk: func(d *provisioner.Disk) { d.SKUName = "UltraSSD_LRS" },
 			attributes: map[string]string{"cachingMode": "ReadOnly"}, caching: "None"},
+		// Azure refuses every other caching for such a disk, if it is of the family that its name says.
+		"a SKU that this version does not know": {disk: func(d *provisioner.Disk) { d.SKUName = "PremiumV2_ZRS" },
+			caching: "None"},
 		"a large disk with caching": {disk: func(d *provisioner.Disk) { d.SizeBytes = 4096 << 30 },
 			attributes: map[string]string{"cachingMode": "ReadWrite"}, caching: "None"},
 		"values that V1 ignored": {
@@ -104,6 +110,40 @@ func TestADiskIsAdoptedAsItIsAndAttachedAsItsPersistentVolumeSays(t *testing.T) 
 			})
 		})
 	}
+}
+
+// Azure adds SKUs more often than nodes get a new version of the driver.
+func TestADiskOfAnUnknownSKUIsAdoptedMovedAndFenced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := controlplane.NewInMemory(t, controlplane.Options{StaleAfter: time.Millisecond})
+		for i, n := range []string{"new-a", "new-b"} {
+			p.AddNode(n, strconv.Itoa(i+1), size)
+			p.Report(n, func(s *apiv1.AzDriverNodeStatus) { s.HeartbeatSeconds = 0 })
+		}
+		disk := v1Disk("vol")
+		disk.SKUName, disk.Zone, disk.MaxShares = "PremiumV2_ZRS", "", 2
+		p.Cloud.AddDisk(disk)
+		p.StageOn(disk.ID, "vol", "new-a")
+		p.AwaitReplica("vol", "new-b")
+		p.Unstage("vol", "new-a")
+		must(t, p.Unpublish(t.Context(), disk.ID, "new-a"))
+		p.StageOn(disk.ID, "vol", "new-b")
+		notReady(t, p, "new-b")
+		p.Eventually("released with proof", func() string {
+			if err := p.Unpublish(shortly(t, 10*time.Second), disk.ID, "new-b"); err != nil {
+				return err.Error()
+			}
+			return ""
+		})
+		if n := p.Cloud.CallCount(fake.AttachmentsForceDetach); n != 1 {
+			t.Errorf("%d forced detaches, want 1", n)
+		}
+		must(t, p.Publish(t.Context(), disk.ID, "new-a"))
+		if v := p.Volume("vol"); v.Spec.Disk.SKUName != "PremiumV2_ZRS" || v.Status.Primary.NodeName != "new-a" ||
+			v.Status.Primary.Epoch != 3 {
+			t.Errorf("got SKU %s and ownership %+v, want the disk as it was, of new-a in epoch 3", v.Spec.Disk.SKUName, v.Status.Primary)
+		}
+	})
 }
 
 func TestAnAdoptedVolumeNamesItsClaim(t *testing.T) {

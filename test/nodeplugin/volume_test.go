@@ -32,7 +32,7 @@ func (m *machine) publish(epoch int64, maxShares int32) (*apiv1.AzVolume, *apiv1
 			Access:        apiv1.AccessSingleNode,
 			CapacityBytes: 1 << 30,
 			Disk: apiv1.DiskParameters{
-				SubscriptionID: "s",
+				SubscriptionID: "00000000-0000-0000-0000-000000000001",
 				ResourceGroup:  "rg",
 				Name:           "pvc-1",
 				MaxShares:      maxShares,

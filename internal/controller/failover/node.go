@@ -19,6 +19,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
 	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/lostnode"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
@@ -92,7 +93,7 @@ func (r *Reconciler) recordOutOfService(ctx context.Context, o observed, status 
 		Type:               apiv1.NodeConditionOutOfService,
 		Status:             status,
 		Reason:             reason,
-		Message:            message,
+		Message:            operation.Shorten(message),
 		ObservedGeneration: o.DriverNode.Generation,
 		LastTransitionTime: metav1.NewTime(r.Clock.Now()),
 	}) {

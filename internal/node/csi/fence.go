@@ -18,6 +18,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/node/csi/reservation"
 	"github.com/azuredisk-csi/azuredisk/internal/node/nodereport"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/fencing"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -194,7 +195,7 @@ func (s *Server) fence(ctx context.Context, f *fences, request apiv1.FenceReques
 	case err == nil:
 		result.Key, result.Generation = key.String(), int64(proof.Generation)
 	case finalOfFence(err):
-		ended, result.Message = tryRefused, err.Error()
+		ended, result.Message = tryRefused, operation.ShortenTo(err.Error(), nodereport.LongestMessage)
 	default:
 		ended = tryFailed
 	}

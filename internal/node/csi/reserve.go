@@ -12,6 +12,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/node/csi/usage"
 	"github.com/azuredisk-csi/azuredisk/internal/node/nodereport"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/fencing"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -59,7 +60,7 @@ func (s *Server) reserve(ctx context.Context, at staging, device string) (ownRes
 		if errors.Is(why, provisioner.Unsupported) {
 			return ownReservation{}, nil
 		}
-		return ownReservation{unreserved: why.Error()}, nil
+		return ownReservation{unreserved: operation.ShortenTo(why.Error(), nodereport.LongestReason)}, nil
 	}
 	// The LUN may have another volume's disk. Its reservation must neither end nor be taken, so
 	// this comes before every command.

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 )
 
 const (
@@ -75,7 +76,7 @@ func (r *Reporter) SetReady(ready bool, reason, message string) {
 		Type:    apiv1.NodeConditionReady,
 		Status:  status,
 		Reason:  reason,
-		Message: message,
+		Message: operation.Shorten(message),
 	}
 	r.mu.Unlock()
 	r.wakeUp()

@@ -8,14 +8,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 )
 
 const (
 	// lostWritesKept is for how long the report has an entry of LostWrites: the controller records it
 	// within seconds, or when a controller runs again.
 	lostWritesKept = time.Hour
-	// mostLostWrites and longestLoss limit the entries, as the CRD does.
-	mostLostWrites, longestLoss = 64, 1024
+	// mostLostWrites limits the entries, as the CRD does.
+	mostLostWrites = 32
+)
+
+// The lengths of the texts in the lists of a report, in bytes. A report may have more than a hundred of
+// each.
+const (
+	LongestMessage = 512
+	LongestReason  = 256
 )
 
 // LostWrites has the next write of the report say that the device of a volume did not take its last
@@ -25,13 +33,10 @@ const (
 func (r *Reporter) LostWrites(volume, message string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(message) > longestLoss {
-		message = strings.ToValidUTF8(message[:longestLoss], "")
-	}
 	r.lost[volume] = apiv1.LostWrites{
 		VolumeName: volume,
 		Time:       metav1.NewTime(r.options.Clock.Now().Truncate(time.Second)), // as the API server has it
-		Message:    message,
+		Message:    operation.ShortenTo(message, LongestMessage),
 	}
 }
 

@@ -26,12 +26,12 @@ func TestLostWritesAreReportedWithTheNextWrite(t *testing.T) {
 	}
 	r.LostWrites("v", "first")
 	clock.Step(time.Minute)
-	r.LostWrites("v", "EIO"+strings.Repeat("x", 2*longestLoss))
+	r.LostWrites("v", "EIO"+strings.Repeat("x", 2*LongestMessage))
 	expect("before the next write")
 	if err := r.Forget(t.Context(), "v"); err != nil {
 		t.Fatal(err)
 	}
-	long := "v EIO" + strings.Repeat("x", longestLoss-3)
+	long := "v EIO" + strings.Repeat("x", 201) + " … " + strings.Repeat("x", 303)
 	expect("with the removal of the entry", long)
 	if entries := get(t, api).Status.StagedVolumes; len(entries) > 0 {
 		t.Errorf("got entries %+v, want none", entries)

@@ -18,6 +18,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/kube"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
@@ -346,7 +347,7 @@ func (r *Reporter) reportGuards(status *apiv1.AzDriverNodeStatus) error {
 			Type:    apiv1.NodeConditionGuards,
 			Status:  metav1.ConditionTrue,
 			Reason:  "NodeFenced",
-			Message: "the reservation of this node keeps fenced nodes from writing to " + strings.Join(volumes, ", "),
+			Message: operation.Shorten("the reservation of this node keeps fenced nodes from writing to " + strings.Join(volumes, ", ")),
 		}))
 	}
 	return nil

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/azuredisk-csi/azuredisk/internal/plan/resourceid"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -272,10 +273,10 @@ func IsLocation(v string) bool {
 
 // IsResourceGroup checks for a valid name of a resource group; an empty text means the default.
 // Source: https://learn.microsoft.com/azure/azure-resource-manager/management/resource-name-rules
-func IsResourceGroup(v string) bool { return characters(v) <= 90 && !strings.ContainsAny(v, "/?#") }
+func IsResourceGroup(v string) bool { return v == "" || characters(v) <= 90 && resourceid.IsGroup(v) }
 
 // IsSubscription checks for a valid subscription ID; an empty text means the default.
-func IsSubscription(v string) bool { return !strings.ContainsAny(v, "/?# ") }
+func IsSubscription(v string) bool { return v == "" || resourceid.IsSubscription(v) }
 
 // Location returns a region's name in the spelling in which regions are compared: "East US" is
 // "eastus".

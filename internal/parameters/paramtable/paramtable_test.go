@@ -1,6 +1,7 @@
 package paramtable_test
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -69,4 +70,18 @@ func TestResourceNamesAreWhatAzureTakesAndStayDifferent(t *testing.T) {
 			t.Fatalf("%q and %q became %q and %q", a, b, nameA, nameB)
 		}
 	})
+}
+
+func TestNoMoreTagsAreNamedThanADiskHas(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int]int{50: 0, 51: 1} {
+		var all []string
+		for i := range n {
+			all = append(all, fmt.Sprintf("tag-%d", i))
+		}
+		names, faults := paramtable.TagNames("removeTags", strings.Join(all, ","), ",")
+		if len(names) != n || len(faults) != want {
+			t.Errorf("got %d names and faults %q, want %d names and %d faults", len(names), faults, n, want)
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package paramtable
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -71,7 +72,11 @@ func TagNames(parameter, text, delimiter string) (names, faults []string) {
 		}
 	}
 	slices.Sort(names)
-	return slices.Compact(names), faults
+	if names = slices.Compact(names); len(names) > MostTags {
+		faults = append(faults, Fault(parameter, fmt.Sprintf("%d names", len(names)),
+			fmt.Sprintf("at most %d, as a disk has", MostTags)))
+	}
+	return names, faults
 }
 
 // AddTags adds the tags whose names are not there yet. Names differ without regard to case, as at

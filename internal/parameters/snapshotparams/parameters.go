@@ -45,9 +45,9 @@ const (
 const allowPrivate = "AllowPrivate"
 
 var table = paramtable.Table[Parameters]{
-	{Name: "resourceGroup", Allowed: "1 to 90 characters other than /, ? and #", Default: "the source disk's",
+	{Name: "resourceGroup", Allowed: "1 to 90 letters, digits, _, -, ., ( and ), with no . first", Default: "the source disk's",
 		Check: paramtable.IsResourceGroup, Set: func(p *Parameters, v string) { p.ResourceGroup = v }},
-	{Name: "subscriptionID", Allowed: "a subscription ID", Default: "the source disk's",
+	{Name: "subscriptionID", Allowed: "a subscription ID, which is a GUID", Default: "the source disk's",
 		Check: paramtable.IsSubscription, Set: func(p *Parameters, v string) { p.SubscriptionID = v }},
 	{Name: "location", Allowed: "a region, as in eastus", Default: "the source disk's", Check: paramtable.IsLocation,
 		Set:    func(p *Parameters, v string) { p.Location = paramtable.Location(v) },

@@ -11,6 +11,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
+const subscription = "00000000-0000-0000-0000-000000000001"
+
 // An unknown parameter was INTERNAL in V1, which the snapshotter tries again for ever.
 func TestFaultsNameParameterValueAndWhatIsAllowed(t *testing.T) {
 	t.Parallel()
@@ -58,7 +60,8 @@ func TestFaultsNameParameterValueAndWhatIsAllowed(t *testing.T) {
 func TestEveryParameterOfV1IsKnown(t *testing.T) {
 	t.Parallel()
 	p, err := snapshotparams.Parse(map[string]string{
-		"RESOURCEGROUP": "rg", "Incremental": "False", "location": "West US 2", "subscriptionID": "sub", "tags": "a=b=c;d=e,f",
+		"RESOURCEGROUP": "rg", "Incremental": "False", "location": "West US 2", "subscriptionID": subscription,
+		"tags":              "a=b=c;d=e,f",
 		"tagValueDelimiter": ";",
 		"userAgent":         "me", "dataAccessAuthMode": "AzureActiveDirectory", "networkAccessPolicy": "DenyAll",
 		"publicNetworkAccess": "Disabled", "instantAccessDurationMinutes": "60",
@@ -68,7 +71,7 @@ func TestEveryParameterOfV1IsKnown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.ResourceGroup != "rg" || p.Incremental || p.Location != "westus2" || p.SubscriptionID != "sub" ||
+	if p.ResourceGroup != "rg" || p.Incremental || p.Location != "westus2" || p.SubscriptionID != subscription ||
 		p.DataAccessAuthMode != "AzureActiveDirectory" ||
 		p.NetworkAccessPolicy != "DenyAll" || p.PublicNetworkAccess != "Disabled" || p.InstantAccessMinutes != 60 ||
 		len(p.WithoutEffect) != 2 {

@@ -107,7 +107,7 @@ func placeKeys() []key {
 			About("The region of the disk; the nodes must be there.", ""),
 		key{
 			Name:    "resourceGroup",
-			Allowed: "1 to 90 characters other than /, ? and #",
+			Allowed: "1 to 90 letters, digits, _, -, ., ( and ), with no . first",
 			Default: "the cluster's",
 			Check:   paramtable.IsResourceGroup,
 			Set:     func(p *Parameters, v string) { p.ResourceGroup = v },
@@ -115,7 +115,7 @@ func placeKeys() []key {
 			About("The resource group of the disk. It must exist.", ""),
 		key{
 			Name:    "subscriptionID",
-			Allowed: "a subscription ID",
+			Allowed: "a subscription ID, which is a GUID",
 			Default: "the cluster's",
 			Check:   paramtable.IsSubscription,
 			Set:     func(p *Parameters, v string) { p.SubscriptionID = v },

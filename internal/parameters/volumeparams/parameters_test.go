@@ -146,7 +146,7 @@ func TestEveryParameterOfV1IsKnown(t *testing.T) {
 	t.Parallel()
 	for key, value := range map[string]string{
 		"SKUNAME": "Premium_LRS", "kind": "anything", "fsType": "XFS", "cachingMode": "ReadOnly", "location": "East US",
-		"resourceGroup": "g", "subscriptionID": "s",
+		"resourceGroup": "g", "subscriptionID": "00000000-0000-0000-0000-000000000001",
 		"LogicalSectorSize": "", "tags": "a=b", "tagValueDelimiter": ";", "diskName": "d",
 		"diskEncryptionSetID":     "/subscriptions/x",
 		"writeAcceleratorEnabled": "True", "maxShares": "1", "perfProfile": "Basic", "device-setting/queue/scheduler": "none",

@@ -2,6 +2,7 @@ package volumeparams
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/azuredisk-csi/azuredisk/internal/parameters/paramtable"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -108,13 +109,16 @@ func (p *Parameters) sizeContradictions(sizeBytes int64) []string {
 
 // Caching returns the host caching of a disk of the size: the requested one, or the default. For
 // shared disks, disks of provisioned performance and disks from 4096 GiB on it is always None,
-// because Azure refuses to attach them with another one.
+// because Azure refuses to attach them with another one. A disk of a SKU that this driver does not know
+// may be such a disk.
 func (p *Parameters) Caching(sizeBytes int64) string {
 	switch {
 	case sizeBytes >= noCachingFromGiB*GiB, p.Shares() > 1, provisioned(p.SKU()):
 		return CachingNone
 	case p.CachingMode != "":
 		return p.CachingMode
+	case !slices.Contains(skuNames, p.SKU()):
+		return CachingNone
 	default:
 		return cachingReadOnly
 	}

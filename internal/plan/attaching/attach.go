@@ -330,6 +330,7 @@ func decidedAt(in Input) time.Time {
 }
 
 func (s *Step) condition(in Input, status metav1.ConditionStatus, reason, message string) {
+	message = operation.Shorten(message)
 	s.Reason, s.Message = reason, message
 	s.Status.ObservedGeneration = in.Attachment.Generation
 	meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{

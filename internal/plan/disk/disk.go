@@ -197,6 +197,7 @@ func (s *Step) mustWait(in Input) bool {
 }
 
 func (s *Step) ready(in Input, status metav1.ConditionStatus, reason, message string) {
+	message = operation.Shorten(message)
 	s.Reason, s.Message = reason, message
 	s.Status.ObservedGeneration = in.Volume.Generation
 	meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -134,6 +135,9 @@ func used(v *apiv1.AzVolume) values {
 	return u
 }
 
+// mostUnrecorded is how many VMs a status takes. Azure attaches a disk to 15 at most.
+const mostUnrecorded = 64
+
 // unrecorded returns the VMs that have the disk and that no attachment of the volume names.
 func unrecorded(in Input, attachedTo []string) []string {
 	var vms []string
@@ -143,7 +147,7 @@ func unrecorded(in Input, attachedTo []string) []string {
 			vms = append(vms, vm)
 		}
 	}
-	return vms
+	return vms[:min(len(vms), mostUnrecorded)]
 }
 
 // compare sets the condition that says in what the disk differs from its record.
@@ -163,6 +167,7 @@ func (s *Step) compare(in Input) {
 		}
 		status, reason = metav1.ConditionFalse, apiv1.ReasonDiskAsRecorded
 	}
+	message = operation.Shorten(message)
 	s.Reason, s.Message = reason, message
 	meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{
 		Type:               ConditionDiskChanged,

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 )
 
 // lossKept is how long after it the status of a volume speaks of a loss of writes.
@@ -77,8 +78,8 @@ func LostWrites(volume *apiv1.AzVolume, reports []*apiv1.AzDriverNode, now time.
 }
 
 func lossMessage(node string, l apiv1.LostWrites) string {
-	return fmt.Sprintf("node %s could not write all data to the disk at %s, so that the last writes may be lost: %s", node,
-		l.Time.UTC().Format(time.RFC3339), l.Message)
+	return operation.Shorten(fmt.Sprintf("node %s could not write all data to the disk at %s, so that the last writes may be lost: %s",
+		node, l.Time.UTC().Format(time.RFC3339), l.Message))
 }
 
 func minTime(a, b time.Time) time.Time {

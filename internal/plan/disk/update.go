@@ -307,7 +307,7 @@ func (s *Step) refused(in Input, u operation.Updated) bool {
 		if m := "parameters: " + s.Status.RefusedSettings.Message; message == "" {
 			message = m
 		} else if u.RefusedCapacity.Error() != u.RefusedSettings.Error() {
-			message = operation.Shorten(message + "; " + m)
+			message += "; " + m
 		}
 	}
 	if message == "" {
@@ -365,6 +365,7 @@ func (s *Step) converts(in Input, disk *provisioner.Disk) bool {
 
 // upToDate sets the condition Updated.
 func (s *Step) upToDate(in Input, status metav1.ConditionStatus, reason, message string) {
+	message = operation.Shorten(message)
 	s.Reason, s.Message = reason, message
 	meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{
 		Type:               ConditionUpdated,

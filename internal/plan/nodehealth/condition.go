@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 )
 
 // Condition is the condition Reachable by which the controller publishes a judgement. It has no
@@ -30,6 +31,7 @@ func Condition(j Judgement) metav1.Condition {
 	default:
 		c.Status, c.Reason = metav1.ConditionUnknown, apiv1.ReasonHeartbeatStale
 	}
+	c.Message = operation.Shorten(c.Message)
 	return c
 }
 

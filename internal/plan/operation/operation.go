@@ -4,6 +4,7 @@ package operation
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -125,9 +126,13 @@ func (j Job) Operation() *apiv1.Operation {
 	if j.Phase != PhaseAccepted || len(j.Tokens) == 0 {
 		return nil
 	}
+	token := j.Tokens[len(j.Tokens)-1]
+	if len(token) > maxToken {
+		token = "" // the next process cannot resume the operation, and asks Azure what has become of it
+	}
 	return &apiv1.Operation{
 		Kind:        string(j.Work),
-		ResumeToken: j.Tokens[len(j.Tokens)-1],
+		ResumeToken: token,
 		StartTime:   metav1.NewTime(j.Accepted),
 	}
 }
@@ -140,20 +145,32 @@ func Failure(err error, now time.Time) *apiv1.Error {
 	}
 	return &apiv1.Error{
 		Kind:    string(kind),
-		Code:    provisioner.CodeOf(err),
+		Code:    ShortenTo(provisioner.CodeOf(err), maxCode),
 		Message: Shorten(err.Error()),
 		Time:    metav1.NewTime(now),
 	}
 }
 
-const maxMessage = 1024
+// The custom resources take no longer texts.
+const (
+	maxMessage = 1024
+	maxCode    = 256
+	maxToken   = 8192
+)
 
-// Shorten removes the middle of a text that is too long for a status.
-func Shorten(s string) string {
-	if len(s) <= maxMessage {
+// Shorten removes the middle of a text that is too long for a message of a status.
+func Shorten(s string) string { return ShortenTo(s, maxMessage) }
+
+// ShortenTo removes the middle of a text that has more bytes than most, which is at least 8. It splits
+// no character.
+func ShortenTo(s string, most int) string {
+	if len(s) <= most {
 		return s
 	}
-	return s[:maxMessage*2/5] + " … " + s[len(s)-maxMessage*3/5+5:]
+	const gap = " … "
+	begin := most * 2 / 5
+	end := len(s) - (most - begin - len(gap))
+	return strings.ToValidUTF8(s[:begin], "") + gap + strings.ToValidUTF8(s[end:], "")
 }
 
 // Updated is the result of a job that changes a disk.

@@ -61,3 +61,22 @@ func TestAreNames(t *testing.T) {
 		}
 	}
 }
+
+func TestSubscriptionsAreGUIDsAndGroupsHaveAzuresCharacters(t *testing.T) {
+	t.Parallel()
+	for id, want := range map[string]bool{
+		"00000000-0000-0000-0000-0000000000a1": true, "ABCDEF00-0000-0000-0000-000000000001": true,
+		"": false, "sub": false, "../../x": false, "00000000-0000-0000-0000-00000000000": false,
+		"00000000-0000-0000-0000-00000000000g": false, "000000000000-0000-0000-0000-00000001": false,
+		"00000000-0000-0000-0000-0000-00000001": false,
+	} {
+		if got := resourceid.IsSubscription(id); got != want {
+			t.Errorf("subscription %q: got %v, want %v", id, got, want)
+		}
+	}
+	for name, want := range map[string]bool{"rg": true, "MC_a(1).é": true, "": false, ".": false, "a/b": false, "a b": false} {
+		if got := resourceid.IsGroup(name); got != want {
+			t.Errorf("group %q: got %v, want %v", name, got, want)
+		}
+	}
+}

@@ -35,6 +35,24 @@ func AreNames(subscription, group, name string) bool {
 		consists(name, wordCharacter, ".-")
 }
 
+// IsGroup reports whether Azure allows the name of a resource group, except for its length.
+func IsGroup(name string) bool { return consists(name, groupCharacter, ".") }
+
+// IsSubscription reports whether a text is the ID of a subscription: a GUID.
+func IsSubscription(id string) bool {
+	part := strings.Split(id, "-")
+	lengths := []int{8, 4, 4, 4, 12}
+	if len(part) != len(lengths) {
+		return false
+	}
+	for i, length := range lengths {
+		if len(part[i]) != length || strings.Trim(part[i], "0123456789abcdefABCDEF") != "" {
+			return false
+		}
+	}
+	return true
+}
+
 // consists reports whether a name has only allowed characters. Some are not allowed at its
 // beginning.
 func consists(name string, anywhere func(rune) bool, later string) bool {

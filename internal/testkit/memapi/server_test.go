@@ -99,7 +99,7 @@ func kinds(namespace string) map[string]kind {
 				v := &apiv1.AzVolume{ObjectMeta: at(name)}
 				v.Spec.Origin, v.Spec.Access, v.Spec.CapacityBytes = apiv1.OriginProvisioned, apiv1.AccessSingleNode, 1<<30
 				v.Spec.Disk = apiv1.DiskParameters{
-					SubscriptionID: "s",
+					SubscriptionID: "00000000-0000-0000-0000-000000000001",
 					ResourceGroup:  "g",
 					Name:           name,
 					MaxShares:      2,

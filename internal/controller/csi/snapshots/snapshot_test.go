@@ -48,13 +48,13 @@ func TestSnapshotIsMadeAsItsClassSays(t *testing.T) {
 		p := controlplane.WithPendingCopies(t)
 		disk := p.AddDisk("disk", nil)
 		taken := mustTake(p, t, "snap", disk, map[string]string{
-			"resourceGroup": "backups", "subscriptionID": "other", "incremental": "false", "tags": "a=b",
+			"resourceGroup": "backups", "subscriptionID": "00000000-0000-0000-0000-000000000002", "incremental": "false", "tags": "a=b",
 			"networkAccessPolicy": "DenyAll", "publicNetworkAccess": "Disabled",
 			"dataAccessAuthMode": "AzureActiveDirectory", "userAgent": "x",
 			"csi.storage.k8s.io/volumesnapshot/name": "nightly", "csi.storage.k8s.io/volumesnapshot/namespace": "shop",
 			"csi.storage.k8s.io/volumesnapshotcontent/name": "c",
 		})
-		want := "/subscriptions/other/resourceGroups/backups/providers/Microsoft.Compute/snapshots/snap"
+		want := "/subscriptions/00000000-0000-0000-0000-000000000002/resourceGroups/backups/providers/Microsoft.Compute/snapshots/snap"
 		if taken.GetSnapshotId() != want || taken.GetSourceVolumeId() != disk || taken.GetSizeBytes() != 10<<30 ||
 			!taken.GetReadyToUse() || taken.GetCreationTime().AsTime().IsZero() {
 			t.Errorf("snapshot is %s", taken)
