@@ -188,6 +188,10 @@ func TestReplicasGoWhereThePodsWillGo(t *testing.T) {
 			cluster: together{pods: []*corev1.Pod{newPod("app", "a", beside("db")), newPod("db", "a", beside("web"))},
 				without: []string{"db"}, others: []*corev1.Pod{newPod("web", "d")}}, order: []string{"app"},
 			want: map[string]string{"app": "d"}},
+		"a chain to a pod that is being deleted": {
+			cluster: together{pods: []*corev1.Pod{newPod("app", "a", beside("db")), newPod("db", "a", beside("web"))},
+				without: []string{"db"}, others: []*corev1.Pod{newPod("web", "d", terminating)}}, order: []string{"app"},
+			want: map[string]string{"app": ""}, why: "do not run there and will not move there"},
 		"a chain over a pod without a volume": {
 			cluster: together{pods: []*corev1.Pod{newPod("app", "a", beside("cache")), newPod("cache", "a", beside("db")),
 				newPod("db", "a")}, without: []string{"cache"}, at: map[string][]string{"db": {"e"}}}, order: []string{"app"},
