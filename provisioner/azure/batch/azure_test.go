@@ -30,12 +30,12 @@ type azure struct {
 	vms     map[string]*VM
 	disks   map[string]*Disk
 	updates []string
-	flights map[string]*flight // by token
-	delay   time.Duration      // until the quota of the VM allows an update
-	slow    time.Duration      // how long Azure takes to answer an update
-	slots   int                // that are known for each size
-	limit   int                // that a size has, which takes a request; 0 for an error
-	reads   int                // that are left of the quota
+	calls   map[string]*sent // by token
+	delay   time.Duration    // until the quota of the VM allows an update
+	slow    time.Duration    // how long Azure takes to answer an update
+	slots   int              // that are known for each size
+	limit   int              // that a size has, which takes a request; 0 for an error
+	reads   int              // that are left of the quota
 	// refuse are the answers to the next updates, nil for an acceptance, and fail the outcomes of the next
 	// operations.
 	refuse, fail []error
@@ -51,8 +51,8 @@ type azure struct {
 	begun func()
 }
 
-// flight is an update in flight.
-type flight struct {
+// sent is an update in flight.
+type sent struct {
 	azure *azure
 	token string
 	vm    *VM
@@ -135,7 +135,7 @@ func (p *azure) Update(_ context.Context, u Update) (*operation.Operation, error
 	return p.follower.Follow(following(u), f), nil
 }
 
-func (p *azure) begin(u Update) (*flight, error) {
+func (p *azure) begin(u Update) (*sent, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var changes []string
@@ -148,15 +148,15 @@ func (p *azure) begin(u Update) (*flight, error) {
 		return nil, err
 	}
 	if p.instant {
-		return &flight{azure: p, done: true}, nil
+		return &sent{azure: p, done: true}, nil
 	}
-	f := &flight{azure: p, token: fmt.Sprint(len(p.updates)), vm: p.vm(u.VMID), Update: u}
-	for _, other := range p.flights {
+	f := &sent{azure: p, token: fmt.Sprint(len(p.updates)), vm: p.vm(u.VMID), Update: u}
+	for _, other := range p.calls {
 		if u.Kind() == operation.ForceDetach && other.VMID == u.VMID {
 			other.end(preemption)
 		}
 	}
-	p.flights[f.token] = f
+	p.calls[f.token] = f
 	f.vm.State = operation.StateUpdating
 	for _, c := range u.Changes {
 		i := slices.IndexFunc(f.vm.DataDisks, func(a provisioner.Attachment) bool { return a.DiskID == c.DiskID })
@@ -179,7 +179,7 @@ func (p *azure) begin(u Update) (*flight, error) {
 }
 
 // end ends an update, which does what it was to do unless there is an error.
-func (f *flight) end(outcome error) {
+func (f *sent) end(outcome error) {
 	if f.done {
 		return
 	}
@@ -206,22 +206,22 @@ func (f *flight) end(outcome error) {
 	}
 }
 
-func (f *flight) Done() bool {
+func (f *sent) Done() bool {
 	f.azure.mu.Lock()
 	defer f.azure.mu.Unlock()
 	return f.done
 }
 
-func (f *flight) ResumeToken() (string, error)                   { return f.token, nil }
-func (f *flight) Poll(context.Context) (operation.Answer, error) { return operation.Answer{}, nil }
-func (f *flight) FirstPause() time.Duration                      { return 0 }
-func (f *flight) Scarce() bool                                   { return false }
-func (f *flight) Outcome(context.Context) (outcome, err error)   { return f.outcome, nil }
-func (f *flight) Close()                                         {}
+func (f *sent) ResumeToken() (string, error)                   { return f.token, nil }
+func (f *sent) Poll(context.Context) (operation.Answer, error) { return operation.Answer{}, nil }
+func (f *sent) FirstPause() time.Duration                      { return 0 }
+func (f *sent) Scarce() bool                                   { return false }
+func (f *sent) Outcome(context.Context) (outcome, err error)   { return f.outcome, nil }
+func (f *sent) Close()                                         {}
 
 func (p *azure) Resume(_ context.Context, token operation.Token, _ *operation.Look) (*operation.Operation, error) {
 	p.mu.Lock()
-	f := p.flights[token.SDK]
+	f := p.calls[token.SDK]
 	p.mu.Unlock()
 	if f != nil {
 		return p.follower.Follow(following(f.Update), f), nil
@@ -340,7 +340,7 @@ func in(t *testing.T, prepare []given, do func(w *world)) {
 		c := pacing.NewClock(nil, nil)
 		p := &azure{
 			T: t, reads: 36, follower: operation.NewFollower(ctx, operation.Options{Clock: c, Logger: logr.Discard()}),
-			vms: map[string]*VM{}, disks: map[string]*Disk{}, flights: map[string]*flight{}, unreadDisk: map[string]error{},
+			vms: map[string]*VM{}, disks: map[string]*Disk{}, calls: map[string]*sent{}, unreadDisk: map[string]error{},
 		}
 		for _, f := range prepare {
 			f(p)

@@ -278,7 +278,7 @@ func TestACallThatIsRefusedBeforeItIsQueued(t *testing.T) {
 			"a resumption without a disk":         {resume(w.ctx, noDisk), provisioner.InvalidArgument, "no disk ID"},
 			"a resumption of what was not a call": {resume(w.ctx, token), provisioner.InvalidArgument, "is not the token"},
 			"a resumption of an unknown call":     {resume(w.ctx, unknown), provisioner.InvalidArgument, "no such operation"},
-			"a resumption by one who has left":    {resume(ended, unknown), context.Canceled, ""},
+			"a resumption after the caller left":  {resume(ended, unknown), context.Canceled, ""},
 		} {
 			if !errors.Is(test.err, test.want) || !strings.Contains(test.err.Error(), test.says) {
 				t.Errorf("%s: got error %v, want %v with %q", name, test.err, test.want, test.says)

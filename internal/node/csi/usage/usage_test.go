@@ -44,16 +44,25 @@ func TestARequestThatIsRefused(t *testing.T) {
 		want       error
 		says       string
 	}{
-		"no capability":                    {diskID, nil, nil, provisioner.InvalidArgument, "the volume capability is missing"},
-		"no access type":                   {diskID, untyped, nil, provisioner.InvalidArgument, "neither mount nor block"},
-		"no access mode":                   {diskID, block(0), nil, provisioner.InvalidArgument, "access mode UNKNOWN"},
-		"a mount option that is none":      {diskID, mount(writer, "", "bind"), nil, provisioner.InvalidArgument, "bind"},
-		"an unknown filesystem":            {diskID, mount(writer, "ntfs"), nil, provisioner.InvalidArgument, `"ntfs" is not supported`},
-		"an unknown filesystem's key":      {diskID, mount(writer, "xfs"), map[string]string{"FSTYPE": "Ntfs"}, provisioner.InvalidArgument, `"ntfs"`},
-		"a filesystem on several nodes":    {diskID, mount(shared, ""), nil, provisioner.InvalidArgument, "must be a raw block volume"},
-		"a partition that is none":         {diskID, block(writer), map[string]string{"Partition": "first"}, provisioner.InvalidArgument, "first"},
-		"a volume ID that is none":         {"nonsense", block(writer), nil, provisioner.NotFound, "nonsense"},
-		"a volume ID and a mode of no use": {"nonsense", block(0), nil, provisioner.InvalidArgument, "access mode"},
+		"no capability": {
+			diskID, nil, nil, provisioner.InvalidArgument, "the volume capability is missing"},
+		"no access type": {
+			diskID, untyped, nil, provisioner.InvalidArgument, "neither mount nor block"},
+		"no access mode": {
+			diskID, block(0), nil, provisioner.InvalidArgument, "access mode UNKNOWN"},
+		"a mount option that is none": {
+			diskID, mount(writer, "", "bind"), nil, provisioner.InvalidArgument, "bind"},
+		"an unknown filesystem": {
+			diskID, mount(writer, "ntfs"), nil, provisioner.InvalidArgument, `"ntfs" is not supported`},
+		"an unknown filesystem's key": {
+			diskID, mount(writer, "xfs"), map[string]string{"FSTYPE": "Ntfs"}, provisioner.InvalidArgument, `"ntfs"`},
+		"a filesystem on several nodes": {
+			diskID, mount(shared, ""), nil, provisioner.InvalidArgument, "must be a raw block volume"},
+		"a partition that is none": {
+			diskID, block(writer), map[string]string{"Partition": "first"}, provisioner.InvalidArgument, "first"},
+		"a volume ID that is none": {"nonsense", block(writer), nil, provisioner.NotFound, "nonsense"},
+		"a volume ID and a mode of no use": {
+			"nonsense", block(0), nil, provisioner.InvalidArgument, "access mode"},
 	} {
 		u, err := usage.Read(test.id, test.capability, test.context)
 		if !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.says) {
@@ -78,14 +87,18 @@ func TestHowAVolumeIsUsed(t *testing.T) {
 	}{
 		"a filesystem":                      {capability: mount(writer, "XFS"), fsType: "xfs"},
 		"a filesystem of the volume's type": {capability: mount(writer, ""), fsType: "ext3"},
-		"a type in the volume context":      {capability: mount(writer, "xfs"), context: map[string]string{"fsType": "EXT4"}, fsType: "ext4"},
-		"no type in the volume context":     {capability: mount(writer, "xfs"), context: map[string]string{"fsType": ""}, fsType: "xfs"},
-		"another key in the volume context": {capability: mount(writer, "xfs"), context: map[string]string{"other": "ext4"}, fsType: "xfs"},
+		"a type in the volume context": {
+			capability: mount(writer, "xfs"), context: map[string]string{"fsType": "EXT4"}, fsType: "ext4"},
+		"no type in the volume context": {
+			capability: mount(writer, "xfs"), context: map[string]string{"fsType": ""}, fsType: "xfs"},
+		"another key in the volume context": {
+			capability: mount(writer, "xfs"), context: map[string]string{"other": "ext4"}, fsType: "xfs"},
 		"raw block of any type": {
 			capability: block(writer), context: map[string]string{"fstype": "ntfs"}, fsType: "ntfs", block: true},
 		"raw block on several nodes": {capability: block(shared), fsType: "ext3", block: true},
 		"raw block, read by several nodes": {
-			capability: block(csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY), fsType: "ext3", block: true, readOnly: true},
+			capability: block(csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY),
+			fsType:     "ext3", block: true, readOnly: true},
 		"one reader": {
 			capability: mount(csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY, ""), fsType: "ext3", readOnly: true},
 		"one pod": {
