@@ -443,7 +443,7 @@ func (w *attacked) forge(t *testing.T) {
 // flood writes reports that are as long as the definition allows, and longer ones. It refuses them even to the controller, so
 // the node plug-in, which writes the report, cannot store them either.
 func (w *attacked) flood(t *testing.T) {
-	const most = 512
+	mosts := map[string]int{"staged volumes": 128, "fence requests": 64, "fence results": 128}
 	node := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "flooded"},
 		Spec: apiv1.AzDriverNodeSpec{VMID: "/vm"}}
 	must(t, w.kube.Create(t.Context(), node))
@@ -456,9 +456,10 @@ func (w *attacked) flood(t *testing.T) {
 		},
 		"fence results": func(s *apiv1.AzDriverNodeStatus, i int) {
 			s.FenceResults = append(s.FenceResults, apiv1.FenceResult{VolumeName: name(i), NodeName: "n", Epoch: 1,
-				RequestTime: metav1.NowMicro(), Time: metav1.NowMicro()})
+				Message: "no", RequestTime: metav1.NowMicro(), Time: metav1.NowMicro()})
 		},
 	} {
+		most := mosts[what]
 		for _, n := range []int{most, most + 1} {
 			attacks = append(attacks, attack{fmt.Sprintf("report %d %s", n, what), func(as client.Client) error {
 				report := node.DeepCopy()
