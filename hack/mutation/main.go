@@ -102,13 +102,12 @@ func measure(ctx context.Context, o options, progress io.Writer) (*report, error
 		if end < 0 {
 			end = len(sample)
 		}
-		cleanUp := l.failuresOf(pkg)
 		b, err := l.prepare(ctx, pkg, mutants)
-		if err == nil {
-			err = r.try(ctx, o.workers, b, sample[:end], progress)
-			err = errors.Join(err, os.RemoveAll(b.dir))
+		if err != nil {
+			return nil, err
 		}
-		if err := errors.Join(err, cleanUp()); err != nil {
+		err = r.try(ctx, o.workers, b, sample[:end], progress)
+		if err := errors.Join(err, os.RemoveAll(b.dir)); err != nil {
 			return nil, err
 		}
 		sample = sample[end:]
@@ -160,9 +159,10 @@ func newLab(root string) (*lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &lab{root: root, importers: map[string][]string{}, dirs: map[string]string{}}
+	l := &lab{root: root, importers: map[string][]string{}, dirs: map[string]string{}, random: map[string]bool{}}
 	for _, p := range packages {
 		l.dirs[p.ImportPath] = p.Dir
+		l.random[p.ImportPath] = slices.Contains(append(p.TestImports, p.XTestImports...), "pgregory.net/rapid")
 		if !p.hasTests() || !strings.Contains(p.ImportPath, "/internal/") && !strings.Contains(p.ImportPath, "/provisioner") {
 			continue // the tests of whole programs take minutes each
 		}

@@ -22,7 +22,7 @@ type mutant struct {
 	Func string
 	// Kind is what is done: see the kinds.
 	Kind kind
-	// Was and Is are the text of the changed code, Was on one line.
+	// Was and Is are the text of the changed code.
 	Was, Is string
 
 	begin, end int // of the changed text in the file
@@ -42,14 +42,18 @@ const (
 
 // name identifies a mutant across changes of other lines: it has no line.
 func (m mutant) name() string {
-	return fmt.Sprintf("%s %s: %s: %s => %s", m.File, m.Func, m.Kind, m.Was, m.Is)
+	return fmt.Sprintf("%s %s: %s: %s => %s", m.File, m.Func, m.Kind, oneLine(m.Was), oneLine(m.Is))
 }
+
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // switched returns the text of a file with all its mutants. The one whose number the variable with this
 // name has is in force.
 func switched(text []byte, mutants []mutant, variable string) []byte {
 	mutants = slices.Clone(mutants)
-	slices.SortStableFunc(mutants, func(a, b mutant) int { return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(b.end, a.end)) })
+	slices.SortStableFunc(mutants, func(a, b mutant) int {
+		return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(b.end, a.end))
+	})
 	return switchedIn(text, 0, len(text), mutants, variable)
 }
 
@@ -93,7 +97,7 @@ func enumerate(pkg, path, file string) ([]mutant, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := enumerator{set: read.Set, source: read.Text, base: mutant{Package: pkg, File: file}}
+	e := enumerator{set: read.Set, source: read.Text, base: mutant{Package: pkg, File: file}, initial: map[ast.Stmt]bool{}}
 	for _, d := range read.Syntax.Decls {
 		if f, ok := d.(*ast.FuncDecl); ok && f.Body != nil {
 			e.base.Func = source.FuncName(f)
@@ -109,14 +113,18 @@ type enumerator struct {
 	source []byte
 	base   mutant
 	found  []mutant
+	// initial are the statements before the conditions of if and switch.
+	initial map[ast.Stmt]bool
 }
 
 func (e *enumerator) visit(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.IfStmt:
+		e.initial[n.Init] = true
 		e.replace(n.Cond, negated, "!("+e.text(n.Cond)+")")
 		e.replace(n.Cond, never, "false && ("+e.text(n.Cond)+")")
 	case *ast.SwitchStmt:
+		e.initial[n.Init] = true
 		if n.Tag == nil {
 			e.cases(n)
 		}
@@ -129,6 +137,9 @@ func (e *enumerator) visit(n ast.Node) bool {
 	case *ast.BinaryExpr:
 		e.binary(n)
 	case *ast.ExprStmt:
+		if e.initial[n] {
+			break // of an if or a switch, where no other statement can stand
+		}
 		if call, ok := n.X.(*ast.CallExpr); ok && !isPanic(call) {
 			e.replace(n, dropped, "")
 		}
@@ -193,6 +204,6 @@ func (e *enumerator) replace(n ast.Node, as kind, by string) {
 	m := e.base
 	m.begin, m.end = e.set.Position(n.Pos()).Offset, e.set.Position(n.End()).Offset
 	m.Line, m.Kind, m.Is = e.set.Position(n.Pos()).Line, as, by
-	m.Was = strings.Join(strings.Fields(e.text(n)), " ")
+	m.Was = e.text(n)
 	e.found = append(e.found, m)
 }

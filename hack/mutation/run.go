@@ -40,6 +40,8 @@ type lab struct {
 	// importers of each package: those whose tests are run for a mutant that its own tests miss.
 	importers map[string][]string
 	dirs      map[string]string // of packages
+	// random are the packages with tests by rapid.
+	random map[string]bool
 }
 
 // bench has the tests of one package and of those that import it, compiled with all its mutants.
@@ -81,20 +83,6 @@ func (l *lab) prepare(ctx context.Context, pkg string, mutants []mutant) (*bench
 		err = fmt.Errorf("the tests of %s fail, or take more than %s", pkg, importersTime)
 	}
 	return b, err
-}
-
-// failuresOf returns what removes the folder in which rapid keeps the failures that it finds in a
-// package, if there was none before.
-func (l *lab) failuresOf(pkg string) (cleanUp func() error) {
-	data := filepath.Join(l.dirs[pkg], "testdata")
-	folder := data
-	if _, err := os.Stat(data); err == nil {
-		folder = filepath.Join(data, "rapid")
-	}
-	if _, err := os.Stat(folder); err == nil {
-		return func() error { return nil }
-	}
-	return func() error { return os.RemoveAll(folder) }
 }
 
 // try runs the tests that may notice a mutant.
@@ -192,7 +180,12 @@ func (b *bench) test(ctx context.Context, pkg string, number int, within time.Du
 	if err != nil || program == "" {
 		return passed, err
 	}
-	return run(ctx, program, b.dirs[pkg], number, within)
+	var args []string
+	if b.random[pkg] {
+		// A failure that is kept is repeated with the next mutant: it would notice what chance does not.
+		args = []string{"-rapid.nofailfile"}
+	}
+	return run(ctx, program, b.dirs[pkg], number, within, args...)
 }
 
 // compile returns the path of a package's tests, and none if it has none.
@@ -208,10 +201,10 @@ func (b *bench) compile(ctx context.Context, pkg, program string) (string, error
 	return program, nil
 }
 
-func run(ctx context.Context, program, dir string, number int, within time.Duration) (outcome, error) {
+func run(ctx context.Context, program, dir string, number int, within time.Duration, args ...string) (outcome, error) {
 	limited, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	run := exec.CommandContext(limited, program, "-test.failfast", "-test.timeout", within.String())
+	run := exec.CommandContext(limited, program, append(args, "-test.failfast", "-test.timeout", within.String())...)
 	run.Dir, run.Env = dir, append(os.Environ(), numberInEnvironment+"="+strconv.Itoa(number))
 	run.WaitDelay = time.Second
 	var text bytes.Buffer
