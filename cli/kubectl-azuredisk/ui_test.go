@@ -105,7 +105,7 @@ func TestThePageInABrowser(t *testing.T) {
 	t.Run("a change is shown", func(t *testing.T) {
 		b := browser{t, b.ctx}
 		var v apiv1.AzVolume
-		must(t, l.kube.Get(t.Context(), client.ObjectKey{Namespace: l.namespace, Name: apiv1.VolumeName("s", "g", "vol")}, &v))
+		must(t, l.kube.Get(t.Context(), client.ObjectKey{Namespace: l.namespace, Name: apiv1.VolumeName("00000000-0000-0000-0000-000000000001", "g", "vol")}, &v))
 		v.Status.Primary.State = apiv1.OwnershipReleasing
 		began := time.Now()
 		must(t, l.kube.Status().Update(t.Context(), &v))

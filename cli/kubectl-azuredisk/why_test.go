@@ -80,7 +80,7 @@ func (l *lab) allow(t *testing.T, user string, rule rbacv1.PolicyRule) {
 
 func (l *lab) node(t *testing.T, name string, staged ...string) {
 	t.Helper()
-	vm := "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/" + name
+	vm := "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/" + name
 	now := metav1.Now()
 	l.put(t, &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
@@ -143,7 +143,7 @@ func newLab(t *testing.T) *lab {
 			}})
 	}
 	v := objects.NewVolume(objects.Owned("a", 4, apiv1.OwnershipHeld))
-	v.Namespace, v.Name, v.Spec.Disk.MaxShares = l.namespace, apiv1.VolumeName("s", "g", "vol"), 2
+	v.Namespace, v.Name, v.Spec.Disk.MaxShares = l.namespace, apiv1.VolumeName("00000000-0000-0000-0000-000000000001", "g", "vol"), 2
 	v.Spec.PersistentVolumeClaim = l.namespace + "/data"
 	v.Status.Primary.Since = ptr.To(metav1.Now())
 	l.put(t, v)
@@ -158,7 +158,7 @@ func newLab(t *testing.T) *lab {
 			Capacity: size, AccessModes: modes,
 			ClaimRef: &corev1.ObjectReference{Namespace: l.namespace, Name: "data"},
 			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
-				Driver: "disk.csi.azure.com", VolumeHandle: "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/disks/vol",
+				Driver: "disk.csi.azure.com", VolumeHandle: "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/g/providers/Microsoft.Compute/disks/vol",
 			}},
 		},
 		Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumeBound},
@@ -216,7 +216,7 @@ func TestWhyOverARealAPIServer(t *testing.T) {
 			"Pod " + l.namespace + "/cart-0: The volume can be used on one node at a time, and node a has it: pod cart-old uses it there.",
 			"primary a (Held, epoch 4)", "Primary (epoch 4), Attached", "What to do: delete or move those pods",
 			"Cause: HeldByPods (it needs an action)",
-			"az disk show --ids /subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/disks/vol", "with your rights in the cluster",
+			"az disk show --ids /subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/g/providers/Microsoft.Compute/disks/vol", "with your rights in the cluster",
 		}},
 		"its claim":                {[]string{"why", "pvc/data"}, 2, []string{"node a has it", "HeldByPods"}},
 		"its PersistentVolume":     {[]string{"why", "pv", "pv"}, 2, []string{"node a has it", "HeldByPods"}},

@@ -91,7 +91,7 @@ func (w *town) volume(name, primary string, replicas ...string) {
 		ObjectMeta: metav1.ObjectMeta{Name: "pv-" + name},
 		Spec: corev1.PersistentVolumeSpec{
 			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
-				Driver: driverName, VolumeHandle: "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/disks/" + name,
+				Driver: driverName, VolumeHandle: "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/g/providers/Microsoft.Compute/disks/" + name,
 			}},
 			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 				MatchExpressions: []corev1.NodeSelectorRequirement{{
@@ -100,7 +100,7 @@ func (w *town) volume(name, primary string, replicas ...string) {
 			}}}},
 		},
 	})
-	az := apiv1.VolumeName("s", "g", name)
+	az := apiv1.VolumeName("00000000-0000-0000-0000-000000000001", "g", name)
 	w.Volumes = append(w.Volumes, objects.NewVolume(objects.Owned(primary, 1, apiv1.OwnershipHeld), func(v *apiv1.AzVolume) {
 		v.Name, v.Spec.Disk.Name, v.Spec.PersistentVolumeClaim = az, name, "shop/"+name
 		v.Status.Fencing = apiv1.FencingPreemption

@@ -289,7 +289,7 @@ func boundClaim(namespace, name string) (*corev1.PersistentVolumeClaim, *corev1.
 	}
 	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{
 		Driver:       config.DriverName,
-		VolumeHandle: "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/disks/" + name,
+		VolumeHandle: "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/g/providers/Microsoft.Compute/disks/" + name,
 	}
 	pv.Status.Phase = corev1.VolumeBound
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
@@ -309,7 +309,7 @@ func boundClaim(namespace, name string) (*corev1.PersistentVolumeClaim, *corev1.
 
 // attachment is of the disk of a claim of boundClaim.
 func attachment(namespace, claim, node string) *apiv1.AzVolumeAttachment {
-	volume := apiv1.VolumeName("s", "g", claim)
+	volume := apiv1.VolumeName("00000000-0000-0000-0000-000000000001", "g", claim)
 	return &apiv1.AzVolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: apiv1.AttachmentName(volume, node)},
 		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: volume, NodeName: node, Role: apiv1.RoleReplica},

@@ -241,9 +241,10 @@ func TestAResultAnswersItsRequestOnly(t *testing.T) {
 		if got := fencing.Answers(result, request); got != test.want {
 			t.Errorf("a result %s: got %t, want %t", name, got, test.want)
 		}
-		node := &apiv1.AzDriverNode{Status: apiv1.AzDriverNodeStatus{
-			FenceRequests: []apiv1.FenceRequest{request}, FenceResults: []apiv1.FenceResult{result},
-		}}
+		node := &apiv1.AzDriverNode{
+			Spec:   apiv1.AzDriverNodeSpec{Requests: &apiv1.NodeRequests{Fences: []apiv1.FenceRequest{request}}},
+			Status: apiv1.AzDriverNodeStatus{FenceResults: []apiv1.FenceResult{result}},
+		}
 		if got := fencing.Unanswered(node, "v"); got == test.want {
 			t.Errorf("a result %s: got that the request is unanswered: %t, want %t", name, got, !test.want)
 		}

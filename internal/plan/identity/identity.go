@@ -150,7 +150,7 @@ func SpecOf(node *corev1.Node) (spec apiv1.AzDriverNodeSpec, ok bool) {
 func placeOf(node *corev1.Node) (location, zone string) {
 	location = strings.ToLower(node.Labels[corev1.LabelTopologyRegion])
 	zone, isZone := strings.CutPrefix(strings.ToLower(node.Labels[corev1.LabelTopologyZone]), location+"-")
-	if !isZone {
+	if !isZone || location == "" {
 		return location, ""
 	}
 	return location, zone

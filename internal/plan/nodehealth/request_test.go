@@ -136,7 +136,9 @@ func TestARequestThatWasWrittenCountsBeforeTheEventAboutIt(t *testing.T) {
 func TestARequestThatComesWithAHeartbeatIsAnswered(t *testing.T) {
 	w := newFleet(t)
 	n := w.addProbed(3)[0]
-	w.change(n, func(d *apiv1.AzDriverNode) { d.Status.HeartbeatRequestedTime = &metav1.MicroTime{Time: w.now} })
+	w.change(n, func(d *apiv1.AzDriverNode) {
+		d.Spec.Requests = &apiv1.NodeRequests{HeartbeatTime: &metav1.MicroTime{Time: w.now}}
+	})
 	w.beat(n)
 	w.never(10*time.Second, notHealthy)
 }

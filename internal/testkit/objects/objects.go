@@ -34,7 +34,7 @@ func NewVolume(change ...func(*apiv1.AzVolume)) *apiv1.AzVolume {
 			CapacityBytes:        1 << 30,
 			MaxMountReplicaCount: 1,
 			Disk: apiv1.DiskParameters{
-				SubscriptionID: "s",
+				SubscriptionID: "00000000-0000-0000-0000-000000000001",
 				ResourceGroup:  "g",
 				Name:           "vol",
 				Location:       "eastus",
