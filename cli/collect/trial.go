@@ -23,8 +23,12 @@ func (r *reader) try(f *checks.Facts, writer client.Writer) step {
 	volume := &apiv1.AzVolume{ObjectMeta: own, Spec: apiv1.AzVolumeSpec{
 		Origin: apiv1.OriginAdopted, Access: apiv1.AccessSingleNode, CapacityBytes: 1 << 30,
 		Disk: apiv1.DiskParameters{
-			SubscriptionID: "00000000-0000-0000-0000-000000000000", ResourceGroup: "trial", Name: trialName, MaxShares: 1, CachingMode: "None",
-			DiskSettings: apiv1.DiskSettings{SKUName: "Premium_LRS"},
+			SubscriptionID: "00000000-0000-0000-0000-000000000000",
+			ResourceGroup:  "trial",
+			Name:           trialName,
+			MaxShares:      1,
+			CachingMode:    "None",
+			DiskSettings:   apiv1.DiskSettings{SKUName: "Premium_LRS"},
 		},
 	}}
 	f.Trials = []checks.Trial{{What: "a lease"}, {What: "an AzVolume"}}

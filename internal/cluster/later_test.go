@@ -97,7 +97,8 @@ func TestWritesLeaveFieldsOfALaterVersion(t *testing.T) {
 	node := &apiv1.AzDriverNode{Spec: apiv1.AzDriverNodeSpec{VMID: "vm"}}
 	node.Name = "n"
 	for _, name := range []string{"one", "two"} {
-		node.Status.StagedVolumes = append(node.Status.StagedVolumes, apiv1.StagedVolume{VolumeName: name, Phase: apiv1.PhaseStaged})
+		staged := apiv1.StagedVolume{VolumeName: name, Phase: apiv1.PhaseStaged}
+		node.Status.StagedVolumes = append(node.Status.StagedVolumes, staged)
 	}
 	for _, test := range []struct {
 		made, status client.Object

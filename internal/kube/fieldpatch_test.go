@@ -24,7 +24,8 @@ const later = "aLaterField"
 // nodeWith is a node with entries in its lists, in this order. An entry of the same name differs with the
 // revision.
 func nodeWith(revision int, names ...string) *apiv1.AzDriverNode {
-	n := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: "7"}, Spec: apiv1.AzDriverNodeSpec{VMID: "vm"}}
+	n := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: "7"}}
+	n.Spec.VMID = "vm"
 	n.Status.BootID = fmt.Sprint(revision)
 	n.Status.Capacity = &apiv1.NodeCapacity{VMSize: "s", MaxDataDisks: int32(revision)}
 	for _, name := range names {

@@ -209,7 +209,9 @@ func TestAReplicaWhoseNodeDoesNotAnswerARequestToFenceCountsLess(t *testing.T) {
 	t.Parallel()
 	asked := func(name string, results ...apiv1.FenceResult) *apiv1.AzDriverNode {
 		return node(name, func(n *apiv1.AzDriverNode) {
-			n.Spec.Requests = &apiv1.NodeRequests{Fences: []apiv1.FenceRequest{{VolumeName: volumeName(diskURI("data")), NodeName: "lost", Epoch: 3}}}
+			n.Spec.Requests = &apiv1.NodeRequests{Fences: []apiv1.FenceRequest{
+				{VolumeName: volumeName(diskURI("data")), NodeName: "lost", Epoch: 3},
+			}}
 			n.Status.FenceResults = results
 		})
 	}

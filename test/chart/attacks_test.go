@@ -418,7 +418,8 @@ func (w *attacked) forge(t *testing.T) {
 	v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "forged"}}
 	v.Spec = apiv1.AzVolumeSpec{
 		Origin: apiv1.OriginAdopted, Access: apiv1.AccessSingleNode, CapacityBytes: 1 << 30,
-		Disk: apiv1.DiskParameters{SubscriptionID: "00000000-0000-0000-0000-000000000001", ResourceGroup: "g", Name: "forged", MaxShares: 1, CachingMode: "None",
+		Disk: apiv1.DiskParameters{SubscriptionID: "00000000-0000-0000-0000-000000000001", ResourceGroup: "g",
+			Name: "forged", MaxShares: 1, CachingMode: "None",
 			DiskSettings: apiv1.DiskSettings{SKUName: "Premium_LRS"}},
 	}
 	must(t, w.kube.Create(t.Context(), v))

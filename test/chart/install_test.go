@@ -316,8 +316,8 @@ func nodeWritesItsOwn(t *testing.T, kube client.Client) {
 		}, false},
 		{"say that it is ready", func() error {
 			before := own.DeepCopy()
-			meta.SetStatusCondition(&own.Status.Conditions, metav1.Condition{Type: apiv1.NodeConditionReady, Status: metav1.ConditionTrue,
-				Reason: apiv1.ReasonStarting})
+			meta.SetStatusCondition(&own.Status.Conditions, metav1.Condition{Type: apiv1.NodeConditionReady,
+				Status: metav1.ConditionTrue, Reason: apiv1.ReasonStarting})
 			return plugIn.Status().Patch(t.Context(), own, client.MergeFrom(before))
 		}, true},
 		{"ask itself to fence another", func() error {

@@ -25,7 +25,8 @@ func TestAReplicaIsFoundInALargeCluster(t *testing.T) {
 	for i := range pods {
 		claim, pv := boundClaim(namespace, fmt.Sprintf("disk-%d", i))
 		volume := testobjects.NewVolume(testobjects.Owned("", 1, apiv1.OwnershipReleased), func(az *apiv1.AzVolume) {
-			az.Namespace, az.Name, az.Spec.Disk.Name = namespace, apiv1.VolumeName("00000000-0000-0000-0000-000000000001", "g", claim.Name), claim.Name
+			az.Namespace, az.Spec.Disk.Name = namespace, claim.Name
+			az.Name = apiv1.VolumeName(az.Spec.Disk.SubscriptionID, "g", claim.Name)
 			az.Finalizers = nil
 		})
 		createWithStatus(t, kube, pv, claim, volume, attachment(namespace, claim.Name, name(i*nodes/pods)))

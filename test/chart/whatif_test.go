@@ -87,7 +87,8 @@ func randomRound(random *rand.Rand, namespace string, i int) round {
 			}}
 		}
 		volume := testobjects.NewVolume(testobjects.Owned(r.node(0), 1, apiv1.OwnershipHeld), func(az *apiv1.AzVolume) {
-			az.Namespace, az.Name, az.Spec.Disk.Name = namespace, apiv1.VolumeName("00000000-0000-0000-0000-000000000001", "g", claim.Name), claim.Name
+			az.Namespace, az.Spec.Disk.Name = namespace, claim.Name
+			az.Name = apiv1.VolumeName(az.Spec.Disk.SubscriptionID, "g", claim.Name)
 			az.Status.Fencing = apiv1.FencingPreemption
 			az.Finalizers = nil
 		})

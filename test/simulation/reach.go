@@ -82,8 +82,8 @@ func (w *world) attachedTo(v *volumeModel, m *machine) bool {
 
 // stateAt adds the part of a volume's state that is a machine's.
 func (w *world) stateAt(b *bits, v *volumeModel, owner apiv1.Ownership, m *machine) {
-	b.is(m.on, m.cutOff, m.frozen != nil, m.asleep != nil, m.plugin == nil || m.plugin.dead, w.attachedTo(v, m), m.mounted(v.name),
-		m.writes(v.name), v.want == m.name || slices.Contains(v.wants, m.name))
+	b.is(m.on, m.cutOff, m.frozen != nil, m.asleep != nil, m.plugin == nil || m.plugin.dead, w.attachedTo(v, m),
+		m.mounted(v.name), m.writes(v.name), v.want == m.name || slices.Contains(v.wants, m.name))
 	b.one(string(m.told), "True", "False", "Unknown")
 	b.one(string(owner.State), string(apiv1.OwnershipHeld), string(apiv1.OwnershipReleasing), string(apiv1.OwnershipReleased))
 	b.is(owner.NodeName == m.name)

@@ -88,7 +88,10 @@ func TestHistories(t *testing.T) {
 		for i := range runtime.GOMAXPROCS(0) {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
 				t.Parallel()
-				for n := next.Add(1); n < *first+*histories && failed.Load() < *failures && !isFlat(options.States); n = next.Add(1) {
+				for n := next.Add(1); n < *first+*histories && failed.Load() < *failures; n = next.Add(1) {
+					if isFlat(options.States) {
+						break
+					}
 					played.Add(1)
 					options := options
 					if n > *everything {

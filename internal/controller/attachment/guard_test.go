@@ -46,7 +46,9 @@ func TestTheNodeThatGuardsAgainstAnotherKeepsTheDisk(t *testing.T) {
 		expect.Must(t, c.Create(t.Context(), lost))
 		report := &apiv1.AzDriverNode{}
 		expect.Must(t, c.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: desertedNode}, report))
-		report.Spec.Requests = &apiv1.NodeRequests{Fences: []apiv1.FenceRequest{{VolumeName: desertedVolume, NodeName: "c", Epoch: 1}}}
+		report.Spec.Requests = &apiv1.NodeRequests{Fences: []apiv1.FenceRequest{
+			{VolumeName: desertedVolume, NodeName: "c", Epoch: 1},
+		}}
 		expect.Must(t, c.Update(t.Context(), report))
 	}
 	for name, test := range map[string]struct {

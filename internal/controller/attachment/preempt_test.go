@@ -111,7 +111,8 @@ func TestRequestsToOneNodeDoNotConflict(t *testing.T) {
 	}).Build()
 	var writes atomic.Int32
 	counting := interceptor.NewClient(api, interceptor.Funcs{
-		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, options ...client.PatchOption) error {
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch,
+			options ...client.PatchOption) error {
 			writes.Add(1)
 			return c.Patch(ctx, o, patch, options...)
 		},

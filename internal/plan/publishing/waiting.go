@@ -196,7 +196,8 @@ func Recorded(status *apiv1.AzVolumeStatus, w Wait, sameKey bool) (changed bool)
 		return false
 	}
 	return meta.SetStatusCondition(&status.Conditions, metav1.Condition{
-		Type: apiv1.VolumeConditionPublished, Status: metav1.ConditionFalse, Reason: w.Cause, Message: operation.Shorten(w.Message),
+		Type: apiv1.VolumeConditionPublished, Status: metav1.ConditionFalse, Reason: w.Cause,
+		Message: operation.Shorten(w.Message),
 	})
 }
 

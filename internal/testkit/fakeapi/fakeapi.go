@@ -33,7 +33,8 @@ func With(objects ...client.Object) *fake.ClientBuilder {
 	return fake.NewClientBuilder().WithScheme(Scheme()).WithObjects(objects...).
 		WithStatusSubresource(&apiv1.AzVolume{}, &apiv1.AzVolumeAttachment{}, &apiv1.AzDriverNode{}).
 		WithInterceptorFuncs(interceptor.Funcs{
-			Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch,
+				opts ...client.PatchOption) error {
 				return unfit(o, c.Patch(ctx, o, patch, opts...))
 			},
 			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, patch client.Patch,
@@ -49,5 +50,6 @@ func unfit(o client.Object, err error) error {
 	if err == nil || errors.As(err, &status) {
 		return err
 	}
-	return apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, o.GetName(), err.Error(), 0, false)
+	return apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, o.GetName(),
+		err.Error(), 0, false)
 }

@@ -48,7 +48,8 @@ func TestSnapshotIsMadeAsItsClassSays(t *testing.T) {
 		p := controlplane.WithPendingCopies(t)
 		disk := p.AddDisk("disk", nil)
 		taken := mustTake(p, t, "snap", disk, map[string]string{
-			"resourceGroup": "backups", "subscriptionID": "00000000-0000-0000-0000-000000000002", "incremental": "false", "tags": "a=b",
+			"resourceGroup": "backups", "subscriptionID": "00000000-0000-0000-0000-000000000002",
+			"incremental": "false", "tags": "a=b",
 			"networkAccessPolicy": "DenyAll", "publicNetworkAccess": "Disabled",
 			"dataAccessAuthMode": "AzureActiveDirectory", "userAgent": "x",
 			"csi.storage.k8s.io/volumesnapshot/name": "nightly", "csi.storage.k8s.io/volumesnapshot/namespace": "shop",
