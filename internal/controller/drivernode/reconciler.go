@@ -247,7 +247,9 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("azdrivernode").
 		For(&apiv1.AzDriverNode{}, builder.WithPredicates(cluster.Changed(func(d *apiv1.AzDriverNode) any {
-			return d.Spec
+			vm := d.Spec
+			vm.Requests = nil // a request for a heartbeat changes nothing here
+			return []any{vm, d.FenceRequests()}
 		}))).
 		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(r.rivals),
 			builder.WithPredicates(cluster.Changed(func(d *apiv1.AzDriverNode) any { return d.Spec.VMID }))).
