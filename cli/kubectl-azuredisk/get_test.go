@@ -32,7 +32,8 @@ func (r requests) RoundTrip(request *http.Request) (*http.Response, error) {
 func TestGetOverARealAPIServer(t *testing.T) {
 	l := newLab(t)
 	v := objects.NewVolume(objects.Owned("b", 2, apiv1.OwnershipHeld), func(v *apiv1.AzVolume) {
-		v.Namespace, v.Name, v.Spec.Disk.Name = l.namespace, apiv1.VolumeName("00000000-0000-0000-0000-000000000001", "g", "other"), "other"
+		v.Namespace, v.Spec.Disk.Name = l.namespace, "other"
+		v.Name = apiv1.VolumeName(v.Spec.Disk.SubscriptionID, "g", "other")
 		v.Spec.PersistentVolumeClaim = "other/logs"
 		v.Status.Replicas, v.Status.Fencing = &apiv1.ReplicaCount{Ready: 1, Wanted: 1}, apiv1.FencingForcedDetach
 	})

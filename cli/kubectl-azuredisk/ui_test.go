@@ -105,7 +105,8 @@ func TestThePageInABrowser(t *testing.T) {
 	t.Run("a change is shown", func(t *testing.T) {
 		b := browser{t, b.ctx}
 		var v apiv1.AzVolume
-		must(t, l.kube.Get(t.Context(), client.ObjectKey{Namespace: l.namespace, Name: apiv1.VolumeName("00000000-0000-0000-0000-000000000001", "g", "vol")}, &v))
+		key := client.ObjectKey{Namespace: l.namespace, Name: apiv1.VolumeName("00000000-0000-0000-0000-000000000001", "g", "vol")}
+		must(t, l.kube.Get(t.Context(), key, &v))
 		v.Status.Primary.State = apiv1.OwnershipReleasing
 		began := time.Now()
 		must(t, l.kube.Status().Update(t.Context(), &v))

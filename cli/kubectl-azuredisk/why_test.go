@@ -143,7 +143,8 @@ func newLab(t *testing.T) *lab {
 			}})
 	}
 	v := objects.NewVolume(objects.Owned("a", 4, apiv1.OwnershipHeld))
-	v.Namespace, v.Name, v.Spec.Disk.MaxShares = l.namespace, apiv1.VolumeName("00000000-0000-0000-0000-000000000001", "g", "vol"), 2
+	v.Namespace, v.Spec.Disk.MaxShares = l.namespace, 2
+	v.Name = apiv1.VolumeName(v.Spec.Disk.SubscriptionID, "g", "vol")
 	v.Spec.PersistentVolumeClaim = l.namespace + "/data"
 	v.Status.Primary.Since = ptr.To(metav1.Now())
 	l.put(t, v)

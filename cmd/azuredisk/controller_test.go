@@ -39,7 +39,7 @@ func TestControllerServesCSIAndMetrics(t *testing.T) {
 	settings.Endpoint = "unix://" + filepath.Join(dir, "csi.sock")
 	settings.MetricsAddress = loopback.Address(t)
 	settings.AttachRequired = true // for csi-attacher
-	settings.SubscriptionID, settings.ResourceGroup, settings.Location = "sub", "rg", "eastus"
+	settings.SubscriptionID, settings.ResourceGroup, settings.Location = "00000000-0000-0000-0000-000000000001", "rg", "eastus"
 	if err := settings.Validate(); err != nil {
 		t.Fatal(err)
 	}
