@@ -38,10 +38,13 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 }
 
 // AnnotationFailover on a Pod or a PersistentVolumeClaim with the value FailoverDisabled keeps the
-// driver from fencing its volumes and from deleting the pod when the node is lost.
+// driver from fencing its volumes and from deleting the pod when the node is lost. FailoverEnabled is
+// as without the annotation. Any other value counts as FailoverDisabled: its author wanted something
+// else than the default.
 const (
 	AnnotationFailover = GroupName + "/failover"
 	FailoverDisabled   = "disabled"
+	FailoverEnabled    = "enabled"
 )
 
 // ZoneLabel is the label of a Node that names its zone, and the key of the driver's topologies. The
@@ -58,8 +61,10 @@ const (
 )
 
 // AnnotationMaintenance on a Pod with the value MaintenanceStay keeps the driver from evicting the
-// pod before maintenance of its node.
+// pod before maintenance of its node. MaintenanceEvict is as without the annotation. Any other value
+// counts as MaintenanceStay.
 const (
 	AnnotationMaintenance = GroupName + "/maintenance"
 	MaintenanceStay       = "stay"
+	MaintenanceEvict      = "evict"
 )

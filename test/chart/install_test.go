@@ -134,9 +134,28 @@ func TestARealAPIServerTakesTheChart(t *testing.T) {
 	t.Run("records of the first V2 are refused", func(t *testing.T) { refusesFirstV2(t, config) })
 }
 
-// refusesFirstV2 gives a CRD what the preview of V2 leaves behind: a version that objects are
-// stored in, and that the chart's CRD does not have.
+// refusesFirstV2 gives a CRD what the preview of V2 leaves behind, a version that objects are stored
+// in, and what a later version of this chart leaves behind.
 func refusesFirstV2(t *testing.T, config string) {
+	installs := func(what string) error {
+		defer stored(t, what)()
+		_, err := helm(t, "install", release, chartDir(), "--kubeconfig", config, "-n", namespace, "--dry-run=server")
+		return err
+	}
+	err := installs("v1beta2")
+	if want := "azvolumes.disk.csi.azure.com of the first V2 driver is there, with objects of version v1beta2"; err == nil ||
+		!strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want an error with %q", err, want)
+	}
+	if err := installs("v2"); err != nil && strings.Contains(err.Error(), "first V2 driver") {
+		t.Errorf("over objects of a later version: got %v", err)
+	}
+}
+
+// stored says that objects are stored in a version that the chart's CRD does not have, until the
+// function that it returns is called.
+func stored(t *testing.T, version string) (undo func()) {
+	t.Helper()
 	scheme := runtime.NewScheme()
 	must(t, apiextensionsv1.AddToScheme(scheme))
 	kube, err := client.New(apiserver.Config(t), client.Options{Scheme: scheme})
@@ -144,21 +163,16 @@ func refusesFirstV2(t *testing.T, config string) {
 	crd := &apiextensionsv1.CustomResourceDefinition{}
 	must(t, kube.Get(t.Context(), client.ObjectKey{Name: "azvolumes.disk.csi.azure.com"}, crd))
 	first := *crd.Spec.Versions[0].DeepCopy()
-	first.Name, first.Served, first.Storage = "v1beta2", false, false
+	first.Name, first.Served, first.Storage = version, false, false
 	crd.Spec.Versions = append(crd.Spec.Versions, first)
 	must(t, kube.Update(t.Context(), crd))
 	crd.Status.StoredVersions = append(crd.Status.StoredVersions, first.Name)
 	must(t, kube.Status().Update(t.Context(), crd))
-	defer func() {
+	return func() {
 		crd.Status.StoredVersions = crd.Status.StoredVersions[:1]
 		must(t, kube.Status().Update(t.Context(), crd))
 		crd.Spec.Versions = crd.Spec.Versions[:1]
 		must(t, kube.Update(t.Context(), crd))
-	}()
-	_, err = helm(t, "install", release, chartDir(), "--kubeconfig", config, "-n", namespace)
-	if want := "azvolumes.disk.csi.azure.com of the first V2 driver is there, with objects of version v1beta2"; err == nil ||
-		!strings.Contains(err.Error(), want) {
-		t.Errorf("got %v, want an error with %q", err, want)
 	}
 }
 

@@ -3,6 +3,7 @@ package chart_test
 import (
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -483,6 +484,40 @@ func TestADigestIsMoreExactThanATag(t *testing.T) {
 		if image, is := strings.CutPrefix(strings.TrimSpace(line), "image: "); is &&
 			!strings.HasSuffix(strings.Trim(image, `"`), "@"+digest) {
 			t.Errorf("got image %s, want it by its digest", image)
+		}
+	}
+}
+
+// A parent chart switches this one by a condition, and sets the registry and the Secrets of all its charts.
+func TestThisChartIsAnOptionalPartOfAnother(t *testing.T) {
+	t.Parallel()
+	parent := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(parent, "Chart.yaml"), []byte("apiVersion: v2\nname: parent\nversion: 1.0.0\n"+
+		"dependencies:\n- {name: azuredisk, version: '*', condition: azuredisk.enabled}\n"), 0o600))
+	must(t, os.Mkdir(filepath.Join(parent, "charts"), 0o750))
+	must(t, os.CopyFS(filepath.Join(parent, "charts", "azuredisk"), os.DirFS(chartDir())))
+	rendered := func(enabled bool) []*unstructured.Unstructured {
+		output, err := helm(t, "template", release, parent, "--namespace", namespace, "--kube-version", kubeVersion,
+			"--set", fmt.Sprintf("azuredisk.enabled=%t", enabled), "--set", "azuredisk.imagePullSecrets[0].name=own",
+			"--set", "global.imageRegistry=mirror.example.com/x", "--set", "global.imagePullSecrets={all}")
+		if err != nil {
+			t.Fatalf("%v\n%s", err, output)
+		}
+		return objects(t, output)
+	}
+	if off := rendered(false); len(off) != 0 {
+		t.Errorf("switched off: got %d objects, want none", len(off))
+	}
+	controller := find(t, rendered(true), "Deployment", release+"-controller")
+	secrets := nested(t, controller, "spec", "template", "spec", "imagePullSecrets")
+	if got, want := fmt.Sprint(secrets), "[map[name:own] map[name:all]]"; got != want {
+		t.Errorf("got Secrets %s, want %s", got, want)
+	}
+	for _, c := range nested(t, controller, "spec", "template", "spec", "containers") {
+		image, _ := c["image"].(string)
+		if rest, is := strings.CutPrefix(image, "mirror.example.com/x/"); !is || strings.Contains(rest, ".invalid") ||
+			strings.Contains(rest, "k8s.io") {
+			t.Errorf("got image %s, want it in the mirror", image)
 		}
 	}
 }

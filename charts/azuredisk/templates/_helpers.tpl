@@ -44,18 +44,25 @@ labels:
   app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 
-{{/* The image of a container. Input: dict image, and tag where the image names none. A digest is more exact than a tag, so the tag is left out. */}}
+{{/*
+The image of a container. Input: dict root, image, and tag where the image names none. A digest is more exact than a tag, so the tag is left out.
+The first part of a repository is a registry if it has a dot or a port; global.imageRegistry takes its place.
+*/}}
 {{- define "azuredisk.imageOf" -}}
+{{- $repository := .image.repository -}}
+{{- with (.root.Values.global | default dict).imageRegistry -}}
+{{- $repository = printf "%s/%s" (trimSuffix "/" .) (regexReplaceAll "^([^/]*[.:][^/]*|localhost)/" $repository "") -}}
+{{- end -}}
 {{- if .image.digest -}}
-image: {{ printf "%s@%s" .image.repository .image.digest | quote }}
+image: {{ printf "%s@%s" $repository .image.digest | quote }}
 {{- else -}}
-image: {{ printf "%s:%s" .image.repository (.image.tag | default .tag) | quote }}
+image: {{ printf "%s:%s" $repository (.image.tag | default .tag) | quote }}
 {{- end }}
 imagePullPolicy: {{ .image.pullPolicy }}
 {{- end -}}
 
 {{- define "azuredisk.image" -}}
-{{- include "azuredisk.imageOf" (dict "image" .Values.image "tag" .Chart.AppVersion) -}}
+{{- include "azuredisk.imageOf" (dict "root" . "image" .Values.image "tag" .Chart.AppVersion) -}}
 {{- end -}}
 
 {{/* Environment of each of our programs. Input: root. */}}
@@ -162,10 +169,23 @@ annotations:
 {{- end }}
 {{- end -}}
 
-{{- define "azuredisk.imagePullSecrets" -}}
-{{- with .Values.imagePullSecrets }}
+{{/* The names of the Secrets for pulling images, as a JSON array: those of this chart and of its parent, which may name a Secret by a string. Input: root. */}}
+{{- define "azuredisk.imagePullSecretNames" -}}
+{{- $names := list -}}
+{{- range concat .Values.imagePullSecrets ((.Values.global | default dict).imagePullSecrets | default list) -}}
+{{- $names = append $names (kindIs "string" . | ternary . (dig "name" "" (kindIs "string" . | ternary dict .))) -}}
+{{- end -}}
+{{- $names | uniq | toJson -}}
+{{- end -}}
+
+{{/* What the pods have in common. A Service named azuredisk… would give them variables that begin as those of their settings do. */}}
+{{- define "azuredisk.podSpec" -}}
+enableServiceLinks: false
+{{- with include "azuredisk.imagePullSecretNames" . | fromJsonArray }}
 imagePullSecrets:
-  {{- toYaml . | nindent 2 }}
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
 {{- end }}
 {{- end -}}
 

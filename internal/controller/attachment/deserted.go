@@ -54,7 +54,7 @@ func (r *Reconciler) tellDeserted(ctx context.Context, in attaching.Input, messa
 	if err != nil || claim == nil {
 		return
 	}
-	if lostnode.OptedOut(claim.Annotations) {
+	if lostnode.OptOut(claim.Annotations) != "" {
 		message += "; " + lostnode.OptOutEnds
 	}
 	r.Events.Eventf(claim, nil, corev1.EventTypeNormal, apiv1.ReasonFailoverStarted, apiv1.ReasonFailoverStarted, "%s",

@@ -240,7 +240,7 @@ func (j *journal) decided(ctx context.Context, o observed, v lostnode.Volume) {
 	}
 	j.metrics.phases.WithLabelValues(phaseDetect).Observe(max(m.decided.Sub(m.silentFrom), 0).Seconds())
 	message := fmt.Sprintf("node %s is lost and the volume is taken from it: %s", o.NodeName, o.Health.Evidence)
-	if claim := o.claims[v.Volume.Name]; claim != nil && lostnode.OptedOut(claim.Annotations) {
+	if claim := o.claims[v.Volume.Name]; claim != nil && lostnode.OptOut(claim.Annotations) != "" {
 		message += "; " + lostnode.OptOutEnds
 	}
 	j.say(ctx, o, v, apiv1.ReasonFailoverStarted, message)

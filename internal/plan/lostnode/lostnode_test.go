@@ -91,7 +91,9 @@ func beingDeleted(p *lostnode.Pod) { p.Pod.DeletionTimestamp = objects.Ago(time.
 func optsOut(p *lostnode.Pod) {
 	p.Pod.Annotations = map[string]string{apiv1.AnnotationFailover: apiv1.FailoverDisabled}
 }
-func claimOptsOut(p *lostnode.Pod) { p.Volumes[0].OptedOut = true }
+func claimOptsOut(p *lostnode.Pod) {
+	p.Volumes[0].OptOut = lostnode.OptOut(map[string]string{apiv1.AnnotationFailover: apiv1.FailoverDisabled})
+}
 func also(v lostnode.PodVolume) func(*lostnode.Pod) {
 	return func(p *lostnode.Pod) { p.Volumes = append(p.Volumes, v) }
 }

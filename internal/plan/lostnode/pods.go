@@ -23,8 +23,8 @@ type PodVolume struct {
 	Name string
 	// ReadOnly says that the pod cannot write to it.
 	ReadOnly bool
-	// OptedOut says that its PersistentVolumeClaim has the annotation that opts out of failover.
-	OptedOut bool
+	// OptOut is the annotation by which its PersistentVolumeClaim opts out of failover; see OptOut.
+	OptOut string
 	// Unknown says that its PersistentVolumeClaim or its PersistentVolume was not found.
 	Unknown bool
 	// Unrecorded says that the node may use it without a record of this driver; see
@@ -47,7 +47,7 @@ func PodVolumeOf(
 		Unknown:  pv == nil,
 	}
 	if claim != nil {
-		found.OptedOut = OptedOut(claim.Annotations)
+		found.OptOut = OptOut(claim.Annotations)
 	}
 	if found.Unknown {
 		return found
@@ -119,15 +119,12 @@ func (p Pod) ours() []string {
 
 // leave says why a pod must be left alone because of itself. off is as in nodehealth.Judgement.Off.
 func (p Pod) leave(off bool) (string, string) {
-	if OptedOut(p.Pod.Annotations) {
-		return apiv1.ReasonOptedOut,
-			"it has the annotation " + apiv1.AnnotationFailover + ": " + apiv1.FailoverDisabled + optOutAdvice
+	if optOut := OptOut(p.Pod.Annotations); optOut != "" {
+		return apiv1.ReasonOptedOut, "it has " + optOut + optOutAdvice
 	}
 	for _, v := range p.Volumes {
-		if v.OptedOut {
-			return apiv1.ReasonOptedOut,
-				v.Name + " has the annotation " + apiv1.AnnotationFailover + ": " + apiv1.FailoverDisabled +
-					optOutAdvice
+		if v.OptOut != "" {
+			return apiv1.ReasonOptedOut, v.Name + " has " + v.OptOut + optOutAdvice
 		}
 	}
 	if off {
@@ -157,9 +154,18 @@ func (p Pod) leave(off bool) (string, string) {
 	return "", ""
 }
 
-// OptedOut reports whether the annotations of a pod or a PersistentVolumeClaim opt out of failover.
-func OptedOut(annotations map[string]string) bool {
-	return annotations[apiv1.AnnotationFailover] == apiv1.FailoverDisabled
+// OptOut returns the annotation by which a pod or a PersistentVolumeClaim opts out of failover, for the
+// user; "" if it does not. A value that is not known opts out, and the text says so.
+func OptOut(annotations map[string]string) string {
+	value, is := annotations[apiv1.AnnotationFailover]
+	switch {
+	case !is || value == apiv1.FailoverEnabled:
+		return ""
+	case value == apiv1.FailoverDisabled:
+		return "the annotation " + apiv1.AnnotationFailover + ": " + value
+	}
+	return fmt.Sprintf("the annotation %s: %.40q, which is neither %s nor %s and counts as %s", apiv1.AnnotationFailover, value,
+		apiv1.FailoverEnabled, apiv1.FailoverDisabled, apiv1.FailoverDisabled)
 }
 
 func controllerOf(p *corev1.Pod) string {

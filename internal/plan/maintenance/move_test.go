@@ -65,6 +65,12 @@ func TestEvict(t *testing.T) {
 		"a pod that opted out": {apiv1.MaintenancePreempt, time.Second, func(p *maintenance.Pod) {
 			p.Annotations = map[string]string{apiv1.AnnotationMaintenance: apiv1.MaintenanceStay}
 		}, false, 0},
+		"a pod that opted in": {apiv1.MaintenancePreempt, time.Second, func(p *maintenance.Pod) {
+			p.Annotations = map[string]string{apiv1.AnnotationMaintenance: apiv1.MaintenanceEvict}
+		}, true, 0},
+		"a pod with a value that is not known": {apiv1.MaintenancePreempt, time.Second, func(p *maintenance.Pod) {
+			p.Annotations = map[string]string{apiv1.AnnotationMaintenance: "no"}
+		}, false, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			event := &apiv1.MaintenanceEvent{EventID: "e", Kind: c.kind, Started: c.notBefore == begun}

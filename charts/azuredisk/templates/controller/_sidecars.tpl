@@ -73,7 +73,7 @@ readinessProbe:
 {{/* The part that all sidecars have in common. Input: dict root, name, values, and optionally env. */}}
 {{- define "azuredisk.sidecar" -}}
 - name: csi-{{ .name }}
-  {{- include "azuredisk.imageOf" .values | nindent 2 }}
+  {{- include "azuredisk.imageOf" (dict "root" .root "image" .values.image) | nindent 2 }}
   {{- include "azuredisk.unprivileged" .root.Values.sidecars | nindent 2 }}
   resources:
     {{- toYaml .values.resources | nindent 4 }}
