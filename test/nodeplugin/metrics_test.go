@@ -44,8 +44,6 @@ func TestMetricsOfAVolume(t *testing.T) {
 	m.register("")
 	disk, attach := m.newDisk(lun)
 	v, a := m.publish(1, 1)
-	v.Spec.PersistentVolumeClaim = "shop/data"
-	expect.Must(t, m.api.Update(t.Context(), v))
 	v.Status.PersistentVolume = "pv-1"
 	expect.Must(t, m.api.Status().Update(t.Context(), v))
 	a.Status.State, a.Status.LUN = apiv1.AttachmentAttached, ptr.To(lun)

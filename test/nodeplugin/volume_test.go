@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	volumeID = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/pvc-1"
+	volumeID = "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/rg/providers/Microsoft.Compute/disks/pvc-1"
 	lun      = int32(5)
 )
 
 // volume is the name of the AzVolume of volumeID.
-var volume = apiv1.VolumeName("s", "rg", "pvc-1")
+var volume = apiv1.VolumeName("00000000-0000-0000-0000-000000000001", "rg", "pvc-1")
 
 // publish does what ControllerPublishVolume does: the ownership, and the attachment, which Azure
 // has accepted.
@@ -28,9 +28,10 @@ func (m *machine) publish(epoch int64, maxShares int32) (*apiv1.AzVolume, *apiv1
 	v := &apiv1.AzVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: m.namespace, Name: volume},
 		Spec: apiv1.AzVolumeSpec{
-			Origin:        apiv1.OriginProvisioned,
-			Access:        apiv1.AccessSingleNode,
-			CapacityBytes: 1 << 30,
+			Origin:                apiv1.OriginProvisioned,
+			Access:                apiv1.AccessSingleNode,
+			CapacityBytes:         1 << 30,
+			PersistentVolumeClaim: "shop/data",
 			Disk: apiv1.DiskParameters{
 				SubscriptionID: "00000000-0000-0000-0000-000000000001",
 				ResourceGroup:  "rg",
