@@ -101,7 +101,8 @@ func TestChecksOverARealAPIServer(t *testing.T) {
 			"Kubernetes ok", "OtherDriver warning the CSIDriver disk.csi.azure.com of another driver is left", "HostPorts ok",
 			"SnapshotDefinitions warning", "Policies failed the constraint K8sTestHostFilesystem host of Gatekeeper is enforced; " +
 				"ValidatingAdmissionPolicy privileged is enforced by privileged",
-			"SKUs cannot tell", "az vm list-skus --location eastus --resource-type disks", "--subscription s --output table",
+			"SKUs cannot tell", "az vm list-skus --location eastus --resource-type disks",
+			"--subscription 00000000-0000-0000-0000-000000000001 --output table",
 		}},
 		"an output that is not known": {[]string{"doctor", "-o", "yaml"}, 3, 0, []string{"expected json"}},
 	} {

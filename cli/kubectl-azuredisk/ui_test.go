@@ -107,7 +107,7 @@ func TestThePageInABrowser(t *testing.T) {
 		var v apiv1.AzVolume
 		key := client.ObjectKey{Namespace: l.namespace, Name: apiv1.VolumeName("00000000-0000-0000-0000-000000000001", "g", "vol")}
 		must(t, l.kube.Get(t.Context(), key, &v))
-		v.Status.Primary.State = apiv1.OwnershipReleasing
+		v.Status.Primary.State, v.Status.Primary.Cause = apiv1.OwnershipReleasing, apiv1.CauseUnpublished
 		began := time.Now()
 		must(t, l.kube.Status().Update(t.Context(), &v))
 		b.shows("#moves", "data node a gives it up")
