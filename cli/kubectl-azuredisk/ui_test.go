@@ -105,7 +105,8 @@ func TestThePageInABrowser(t *testing.T) {
 	t.Run("a change is shown", func(t *testing.T) {
 		b := browser{t, b.ctx}
 		var v apiv1.AzVolume
-		key := client.ObjectKey{Namespace: l.namespace, Name: apiv1.VolumeName("00000000-0000-0000-0000-000000000001", "g", "vol")}
+		const subscription = "00000000-0000-0000-0000-000000000001"
+		key := client.ObjectKey{Namespace: l.namespace, Name: apiv1.VolumeName(subscription, "g", "vol")}
 		must(t, l.kube.Get(t.Context(), key, &v))
 		v.Status.Primary.State, v.Status.Primary.Cause = apiv1.OwnershipReleasing, apiv1.CauseUnpublished
 		began := time.Now()
