@@ -62,8 +62,8 @@ type AzDriverNodeSpec struct {
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	Zone string `json:"zone,omitempty"`
-	// Requests to the node plug-in. Only the controller writes them, the other fields only the node
-	// plug-in: the admission policy refuses anything else.
+	// Requests to the node plug-in. Only the controller writes them: the admission policy refuses a
+	// change by a node plug-in. The other fields are the node plug-in's.
 	// +optional
 	Requests *NodeRequests `json:"requests,omitempty"`
 }
