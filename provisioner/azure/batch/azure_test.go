@@ -327,7 +327,6 @@ type world struct {
 	stop    context.CancelFunc
 	metrics *prometheus.Registry
 	calls   sync.WaitGroup
-	mu      sync.Mutex
 	ended   []string
 }
 
@@ -399,9 +398,16 @@ func (w *world) note(what, answer string, err error) {
 	if err != nil {
 		how = strings.TrimSpace(answer + ", " + string(provisioner.KindOf(err)) + " " + operation.CodeOf(err))
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.azure.mu.Lock()
+	defer w.azure.mu.Unlock()
 	w.ended = append(w.ended, what+": "+how)
+}
+
+// soFar is how calls have ended, sorted, and the updates that were sent.
+func (w *world) soFar() (ended string, updates []string) {
+	w.azure.mu.Lock()
+	defer w.azure.mu.Unlock()
+	return strings.Join(slices.Sorted(slices.Values(w.ended)), "; "), slices.Clone(w.updates)
 }
 
 // check waits for all calls, and compares how they ended, and the updates.
@@ -409,12 +415,12 @@ func (w *world) check(ended string, updates ...string) {
 	w.Helper()
 	w.calls.Wait()
 	synctest.Wait()
-	slices.Sort(w.ended)
-	if got := strings.Join(w.ended, "; "); got != ended {
-		w.Errorf("got %q, want %q", got, ended)
+	gotEnded, gotUpdates := w.soFar()
+	if gotEnded != ended {
+		w.Errorf("got %q, want %q", gotEnded, ended)
 	}
-	if !slices.Equal(w.updates, updates) {
-		w.Errorf("got updates %q, want %q", w.updates, updates)
+	if !slices.Equal(gotUpdates, updates) {
+		w.Errorf("got updates %q, want %q", gotUpdates, updates)
 	}
 	if len(w.last) != 0 || len(w.queues.vms) != 0 || len(w.queues.inFlightShared) != 0 {
 		w.Errorf("left: requests %v, queues %v, shared disks %v", w.last, w.queues.vms, w.queues.inFlightShared)

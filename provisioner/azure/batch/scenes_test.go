@@ -346,8 +346,8 @@ func TestAnEngineThatHasEndedSendsNothing(t *testing.T) {
 				w.stop()
 				time.Sleep(time.Minute)
 				w.calls.Wait()
-				if len(w.updates) != 0 || len(w.ended) != 1 || strings.HasSuffix(w.ended[0], "ok") {
-					t.Errorf("got updates %q and %q, want none, and an error", w.updates, w.ended)
+				if ended, updates := w.soFar(); len(updates) != 0 || ended == "" || strings.HasSuffix(ended, "ok") {
+					t.Errorf("got updates %q and %q, want none, and an error", updates, ended)
 				}
 			})
 		})
@@ -503,8 +503,8 @@ func TestAFullVMRefusesAnAttachAtOnce(t *testing.T) {
 			t.Parallel()
 			in(t, test.given, func(w *world) {
 				w.do(test.do)
-				if len(w.ended) != 1 || w.ended[0] != "attach b: refused, InsufficientCapacity" {
-					t.Errorf("got %q within five seconds, want the refusal of disk b", w.ended)
+				if got, _ := w.soFar(); got != "attach b: refused, InsufficientCapacity" {
+					t.Errorf("got %q within five seconds, want the refusal of disk b", got)
 				}
 				w.calls.Wait()
 			})
@@ -543,8 +543,8 @@ func TestResume(t *testing.T) {
 				t.Errorf("got %v and %v, want one operation with the token", end, again)
 			}
 			w.do("attach b; wait 5s")
-			if len(w.updates) != 1 {
-				t.Errorf("got updates %q during the first one, want no other", w.updates)
+			if _, updates := w.soFar(); len(updates) != 1 {
+				t.Errorf("got updates %q during the first one, want no other", updates)
 			}
 			if err := end.Wait(w.ctx); err != nil {
 				t.Error(err)
