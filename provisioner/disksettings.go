@@ -21,7 +21,7 @@ type DiskSettings struct {
 	DiskMBpsReadOnly *int64
 	// Tier is the performance tier, as in "P30"; "" for the tier of the size.
 	Tier                string
-	EnableBursting      bool
+	BurstingEnabled     bool
 	NetworkAccessPolicy string
 	PublicNetworkAccess string
 	DiskAccessID        string
@@ -34,10 +34,10 @@ type DiskSettings struct {
 // ImmutableDiskSettings are the parameters that a disk has for life. A zero value is the platform's
 // default. The custom resources have a type with the same fields.
 type ImmutableDiskSettings struct {
-	LogicalSectorSize          *int32
+	LogicalSectorSizeBytes     *int32
 	DiskEncryptionSetID        string
 	DiskEncryptionType         string
-	EnablePerformancePlus      bool
+	PerformancePlusEnabled     bool
 	OptimizedForFrequentAttach bool
 	// ActionOnDiskDelay is what the platform does when the disk stops answering: "None" or
 	// "AutomaticReattach".

@@ -22,7 +22,7 @@ func TestChangeMakesTheDifferencesAndNothingElse(t *testing.T) {
 			settings{Tier: "P10"}, settings{Tier: "P10"}},
 		"only the case differs": {settings{}, settings{DiskAccessID: "/A"},
 			settings{DiskAccessID: "/a"}, settings{DiskAccessID: "/a"}},
-		"bursting is turned off":     {settings{EnableBursting: true}, settings{}, settings{EnableBursting: true}, settings{}},
+		"bursting is turned off":     {settings{BurstingEnabled: true}, settings{}, settings{BurstingEnabled: true}, settings{}},
 		"the disk access is removed": {settings{DiskAccessID: "/a"}, settings{}, settings{DiskAccessID: "/A"}, settings{}},
 		"tags are set, removed and left alone": {settings{Tags: tags("old", "both")}, settings{Tags: tags("both", "new")},
 			settings{Tags: tags("old", "both", "foreign")}, settings{Tags: tags("both", "new", "foreign")}},
@@ -57,7 +57,7 @@ func TestNamedSettings(t *testing.T) {
 		SKUName:           "Premium_LRS",
 		Tier:              "P30",
 		DiskIOPSReadWrite: &two,
-		EnableBursting:    true,
+		BurstingEnabled:   true,
 		Tags:              tags("a", "b"),
 	}
 	got := has.Named(provisioner.DiskSettings{
@@ -68,7 +68,7 @@ func TestNamedSettings(t *testing.T) {
 	want := provisioner.DiskSettings{
 		SKUName:           "Premium_LRS",
 		DiskIOPSReadWrite: &two,
-		EnableBursting:    true,
+		BurstingEnabled:   true,
 		Tags:              tags("a"),
 	}
 	if !reflect.DeepEqual(got, want) {

@@ -108,7 +108,7 @@ type Filesystem struct {
 // FilesystemOptions are the options with which a filesystem is made; 0 is the default of mkfs.
 type FilesystemOptions struct {
 	// BlockSize and InodeSize in bytes; of ext and xfs.
-	BlockSize, InodeSize int64
+	BlockSizeBytes, InodeSizeBytes int64
 	// BytesPerInode is the size for which there is one inode, and NumberOfInodes their number; of
 	// ext.
 	BytesPerInode, NumberOfInodes int64

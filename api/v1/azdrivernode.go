@@ -135,9 +135,9 @@ type AzDriverNodeStatus struct {
 	// by their own clock: by when they saw it change.
 	// +optional
 	HeartbeatTime *metav1.MicroTime `json:"heartbeatTime,omitempty"`
-	// HeartbeatSeconds is the interval at which the node promises to report.
+	// HeartbeatPeriodSeconds is the interval at which the node promises to report.
 	// +optional
-	HeartbeatSeconds int32 `json:"heartbeatSeconds,omitempty"`
+	HeartbeatPeriodSeconds int32 `json:"heartbeatPeriodSeconds,omitempty"`
 	// HeartbeatOnRequest says that the node plug-in watches this object and reports at once when
 	// spec.requests.heartbeatTime changes. It then reports rarely otherwise.
 	// +optional
@@ -210,8 +210,8 @@ type LostWrites struct {
 	// +kubebuilder:validation:Pattern=`^[a-z0-9.-]+$`
 	// +kubebuilder:validation:MaxLength=63
 	VolumeName string `json:"volumeName"`
-	// Time by the node's clock.
-	Time metav1.Time `json:"time"`
+	// LossTime is when the device did not take them, by the node's clock.
+	LossTime metav1.Time `json:"lossTime"`
 	// Message is the error.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
@@ -232,20 +232,20 @@ type NodeMaintenance struct {
 // MaintenanceKind is what Azure does to a VM.
 // +kubebuilder:validation:Pattern=`^[A-Za-z0-9_]+$`
 // +kubebuilder:validation:MaxLength=64
-type MaintenanceKind string
+type MaintenanceType string
 
 // The kinds of maintenance, by Azure's names. Events of other kinds are not reported.
 const (
 	// MaintenanceFreeze: the VM is paused and continues with its memory.
-	MaintenanceFreeze MaintenanceKind = "Freeze"
+	MaintenanceFreeze MaintenanceType = "Freeze"
 	// MaintenanceReboot: the VM is started again.
-	MaintenanceReboot MaintenanceKind = "Reboot"
+	MaintenanceReboot MaintenanceType = "Reboot"
 	// MaintenanceRedeploy: the VM is started again on another host.
-	MaintenanceRedeploy MaintenanceKind = "Redeploy"
+	MaintenanceRedeploy MaintenanceType = "Redeploy"
 	// MaintenancePreempt: the VM is a spot VM and is evicted.
-	MaintenancePreempt MaintenanceKind = "Preempt"
+	MaintenancePreempt MaintenanceType = "Preempt"
 	// MaintenanceTerminate: the VM is deleted.
-	MaintenanceTerminate MaintenanceKind = "Terminate"
+	MaintenanceTerminate MaintenanceType = "Terminate"
 )
 
 // MaintenanceEvent is one scheduled event of a VM.
@@ -254,12 +254,12 @@ type MaintenanceEvent struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
 	EventID string `json:"eventID"`
-	// Kind of the event. More values may be added; treat an unknown one as Reboot.
-	Kind MaintenanceKind `json:"kind"`
-	// NotBefore is the earliest time at which the event begins, unless a user lets it begin sooner.
+	// Type of the event. More values may be added; treat an unknown one as Reboot.
+	Type MaintenanceType `json:"type"`
+	// NotBeforeTime is the earliest time at which the event begins, unless a user lets it begin sooner.
 	// Unset for an event that has begun.
 	// +optional
-	NotBefore *metav1.Time `json:"notBefore,omitempty"`
+	NotBeforeTime *metav1.Time `json:"notBeforeTime,omitempty"`
 	// Started says that the event has begun. The VM may be paused at any time until the event is
 	// removed.
 	// +optional

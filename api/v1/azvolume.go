@@ -1,7 +1,7 @@
 package v1
 
 import (
-	"fmt"
+	"cmp"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,21 +16,26 @@ import (
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Namespaced,shortName=azv,categories=azuredisk
 // +kubebuilder:selectablefield:JSONPath=`.spec.disk.name`
-// +kubebuilder:selectablefield:JSONPath=`.spec.persistentVolumeClaim`
-// +kubebuilder:printcolumn:name="Claim",type=string,JSONPath=`.spec.persistentVolumeClaim`
+// +kubebuilder:selectablefield:JSONPath=`.spec.disk.resourceGroup`
+// +kubebuilder:selectablefield:JSONPath=`.status.claimRef.namespace`
+// +kubebuilder:selectablefield:JSONPath=`.status.claimRef.name`
+// +kubebuilder:selectablefield:JSONPath=`.status.primary.nodeName`
+// +kubebuilder:printcolumn:name="Namespace of claim",type=string,JSONPath=`.status.claimRef.namespace`
+// +kubebuilder:printcolumn:name="Claim",type=string,JSONPath=`.status.claimRef.name`
 // +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`
 // +kubebuilder:printcolumn:name="Size",type=string,JSONPath=`.status.size`
 // +kubebuilder:printcolumn:name="SKU",type=string,JSONPath=`.spec.disk.skuName`
 // +kubebuilder:printcolumn:name="Primary",type=string,JSONPath=`.status.primary.nodeName`
-// +kubebuilder:printcolumn:name="Replicas",type=string,JSONPath=`.status.replicas.summary`
+// +kubebuilder:printcolumn:name="Replicas",type=integer,JSONPath=`.status.replicas.ready`
+// +kubebuilder:printcolumn:name="Wanted",type=integer,JSONPath=`.status.replicas.wanted`
 // +kubebuilder:printcolumn:name="Epoch",type=integer,JSONPath=`.status.primary.epoch`
 // +kubebuilder:printcolumn:name="Missing replicas",type=string,JSONPath=`.status.conditions[?(@.type=="ReplicasAttached")].message`,priority=1
 // +kubebuilder:printcolumn:name="Zone",type=string,JSONPath=`.spec.disk.zone`,priority=1
 // +kubebuilder:printcolumn:name="Fencing",type=string,JSONPath=`.status.fencing`,priority=1
 // +kubebuilder:printcolumn:name="PersistentVolume",type=string,JSONPath=`.status.persistentVolume`,priority=1
 // +kubebuilder:printcolumn:name="Released by",type=string,JSONPath=`.status.lastRelease.nodeName`,priority=1
-// +kubebuilder:printcolumn:name="Proof",type=string,JSONPath=`.status.lastRelease.proof.kind`,priority=1
-// +kubebuilder:printcolumn:name="Proven",type=date,JSONPath=`.status.lastRelease.proof.time`,priority=1
+// +kubebuilder:printcolumn:name="Proof",type=string,JSONPath=`.status.lastRelease.proof.type`,priority=1
+// +kubebuilder:printcolumn:name="Proven",type=date,JSONPath=`.status.lastRelease.proof.provenTime`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63",message="the name of an AzVolume is made of the disk's name and a hash of its resource ID, and is at most 63 characters long"
 // +kubebuilder:validation:XValidation:rule="self.spec.capacityBytes >= oldSelf.spec.capacityBytes || (has(self.status) && has(self.status.sizeBytes) && self.spec.capacityBytes >= self.status.sizeBytes)",message="spec.capacityBytes may only grow, or be reverted to no less than the size of the disk: Azure cannot shrink a disk"
@@ -81,15 +86,16 @@ const (
 )
 
 // AzVolumeSpec is what was requested. All of it is immutable except the capacity, the number of
-// replicas, deleteDisk, disk.persistentReservations, disk.cachingMode, which follows the
+// replicas, deletionPolicy, disk.persistentReservations, disk.cachingMode, which follows the
 // PersistentVolume, and what a VolumeAttributesClass can change of the disk: the DiskSettings,
-// disk.modifiedCachingMode and disk.iopsPerGB. What Azure refuses permanently is reverted to what the
+// disk.modifiedCachingMode and disk.iopsPerGiB. What Azure refuses permanently is reverted to what the
 // status says about the disk.
 //
 // +kubebuilder:validation:XValidation:rule="self.origin == oldSelf.origin",message="spec.origin is immutable"
 // +kubebuilder:validation:XValidation:rule="self.access == oldSelf.access",message="spec.access is immutable"
 // +kubebuilder:validation:XValidation:rule="has(self.source) == has(oldSelf.source) && (!has(self.source) || self.source == oldSelf.source)",message="spec.source is immutable"
-// +kubebuilder:validation:XValidation:rule="(has(self.persistentVolumeClaim) && self.persistentVolumeClaim != \"\") ? (has(oldSelf.persistentVolumeClaim) && self.persistentVolumeClaim == oldSelf.persistentVolumeClaim) : (!has(oldSelf.persistentVolumeClaim) || oldSelf.persistentVolumeClaim == \"\")",message="spec.persistentVolumeClaim is immutable"
+// +kubebuilder:validation:XValidation:rule="has(self.claimRef) == has(oldSelf.claimRef) && (!has(self.claimRef) || self.claimRef == oldSelf.claimRef)",message="spec.claimRef is immutable"
+// +kubebuilder:validation:XValidation:rule="has(self.filesystem) == has(oldSelf.filesystem)",message="spec.filesystem is immutable"
 // +kubebuilder:validation:XValidation:rule="self.maxMountReplicaCount <= self.disk.maxShares - 1",message="spec.maxMountReplicaCount must be at most spec.disk.maxShares - 1"
 // +kubebuilder:validation:XValidation:rule="self.access == 'SingleNode' || self.maxMountReplicaCount == 0",message="spec.maxMountReplicaCount must be 0 for a MultiNode volume"
 type AzVolumeSpec struct {
@@ -113,17 +119,56 @@ type AzVolumeSpec struct {
 	// Source is the disk or snapshot whose content the disk starts with.
 	// +optional
 	Source *VolumeSource `json:"source,omitempty"`
-	// PersistentVolumeClaim is the PersistentVolumeClaim for which the volume was provisioned, or
-	// that had its PersistentVolume when the disk was adopted, as namespace/name, for users to read.
-	// +kubebuilder:validation:Pattern=`^([a-z0-9.-]+/[a-z0-9.-]+)?$`
-	// +kubebuilder:validation:MaxLength=317
+	// Filesystem is the filesystem of the volume; unset for raw block.
 	// +optional
-	PersistentVolumeClaim string `json:"persistentVolumeClaim,omitempty"`
-	// DeleteDisk says that the disk is deleted with the AzVolume. CSI's DeleteVolume sets it before
-	// it deletes the AzVolume; it is cleared if the volume is used or to be retained after all.
-	// Without it, a disk that was once created remains at Azure when its AzVolume is deleted.
+	Filesystem *Filesystem `json:"filesystem,omitempty"`
+	// ClaimRef is the PersistentVolumeClaim for which the volume was provisioned, or that had its
+	// PersistentVolume when the disk was adopted. It is a record: status.claimRef is the claim of now.
 	// +optional
-	DeleteDisk bool `json:"deleteDisk,omitempty"`
+	ClaimRef *ClaimReference `json:"claimRef,omitempty"`
+	// DeletionPolicy is what becomes of the disk when the AzVolume is deleted; Retain if it is unset, except
+	// for a disk whose creation was not completed. CSI's DeleteVolume sets Delete before it deletes the
+	// AzVolume; it is Retain again if the volume is used or to be retained after all. More values may be
+	// added; treat an unknown one as Retain.
+	// +optional
+	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
+}
+
+// DeletionPolicy is what becomes of a disk when its AzVolume is deleted.
+// +kubebuilder:validation:Enum=Delete;Retain
+type DeletionPolicy string
+
+const (
+	// DeletionDelete deletes the disk with its AzVolume.
+	DeletionDelete DeletionPolicy = "Delete"
+	// DeletionRetain leaves the disk at Azure.
+	DeletionRetain DeletionPolicy = "Retain"
+)
+
+// ClaimReference names a PersistentVolumeClaim in any namespace.
+type ClaimReference struct {
+	// Namespace of the claim.
+	// +kubebuilder:validation:Pattern=`^[a-z0-9-]+$`
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace"`
+	// Name of the claim.
+	// +kubebuilder:validation:Pattern=`^[a-z0-9.-]+$`
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// UID of the claim, where it is known.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9-]*$`
+	// +kubebuilder:validation:MaxLength=64
+	// +optional
+	UID types.UID `json:"uid,omitempty"`
+}
+
+// String returns namespace/name, and "" for nil.
+func (r *ClaimReference) String() string {
+	if r == nil {
+		return ""
+	}
+	return r.Namespace + "/" + r.Name
 }
 
 // DiskParameters are the typed parameters of a managed disk, after validation.
@@ -136,7 +181,6 @@ type AzVolumeSpec struct {
 // +kubebuilder:validation:XValidation:rule="self.maxShares == oldSelf.maxShares",message="spec.disk.maxShares is immutable"
 // +kubebuilder:validation:XValidation:rule="(has(self.location) && self.location != \"\") ? (has(oldSelf.location) && self.location == oldSelf.location) : (!has(oldSelf.location) || oldSelf.location == \"\")",message="spec.disk.location is immutable"
 // +kubebuilder:validation:XValidation:rule="(has(self.zone) && self.zone != \"\") ? (has(oldSelf.zone) && self.zone == oldSelf.zone) : (!has(oldSelf.zone) || oldSelf.zone == \"\")",message="spec.disk.zone is immutable"
-// +kubebuilder:validation:XValidation:rule="(has(self.fsType) && self.fsType != \"\") ? (has(oldSelf.fsType) && self.fsType == oldSelf.fsType) : (!has(oldSelf.fsType) || oldSelf.fsType == \"\")",message="spec.disk.fsType is immutable"
 // +kubebuilder:validation:XValidation:rule="(has(self.writeAcceleratorEnabled) && self.writeAcceleratorEnabled) == (has(oldSelf.writeAcceleratorEnabled) && oldSelf.writeAcceleratorEnabled)",message="spec.disk.writeAcceleratorEnabled is immutable"
 type DiskParameters struct {
 	// SubscriptionID is the subscription of the disk.
@@ -178,18 +222,12 @@ type DiskParameters struct {
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	ModifiedCachingMode string `json:"modifiedCachingMode,omitempty"`
-	// IOPSPerGB is the number of IOPS for each GiB to which diskIOPSReadWrite is raised when the
+	// IOPSPerGiB is the number of IOPS for each GiB to which diskIOPSReadWrite is raised when the
 	// disk grows (UltraSSD_LRS, PremiumV2_LRS).
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	// +optional
-	IOPSPerGB int64 `json:"iopsPerGB,omitempty"`
-	// FSType is the filesystem that is made on a blank disk; empty for raw block. A node refuses to make
-	// one that it does not know.
-	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_]*$`
-	// +kubebuilder:validation:MaxLength=64
-	// +optional
-	FSType string `json:"fsType,omitempty"`
+	IOPSPerGiB int64 `json:"iopsPerGiB,omitempty"`
 	// WriteAcceleratorEnabled turns the write accelerator on.
 	// +optional
 	WriteAcceleratorEnabled bool `json:"writeAcceleratorEnabled,omitempty"`
@@ -200,23 +238,33 @@ type DiskParameters struct {
 	PersistentReservations ReservationMode `json:"persistentReservations,omitempty"`
 	DiskSettings           `json:",inline"`
 	ImmutableDiskSettings  `json:",inline"`
-	FilesystemOptions      `json:",inline"`
+}
+
+// Filesystem is the filesystem that is made on a blank disk.
+//
+// +kubebuilder:validation:XValidation:rule="self.type == oldSelf.type",message="spec.filesystem.type is immutable"
+type Filesystem struct {
+	// Type as in "ext4". A node refuses to make one that it does not know.
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_]+$`
+	// +kubebuilder:validation:MaxLength=64
+	Type              string `json:"type"`
+	FilesystemOptions `json:",inline"`
 }
 
 // VolumeSource is the content that a disk starts with. Exactly one field is set.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.diskURI) != has(self.snapshotURI)",message="exactly one of diskURI and snapshotURI must be set"
+// +kubebuilder:validation:XValidation:rule="has(self.diskID) != has(self.snapshotID)",message="exactly one of diskID and snapshotID must be set"
 type VolumeSource struct {
-	// DiskURI is the resource ID of the disk to clone.
+	// DiskID is the resource ID of the disk to clone.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
-	DiskURI string `json:"diskURI,omitempty"`
-	// SnapshotURI is the resource ID of the snapshot to restore.
+	DiskID string `json:"diskID,omitempty"`
+	// SnapshotID is the resource ID of the snapshot to restore.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
-	SnapshotURI string `json:"snapshotURI,omitempty"`
+	SnapshotID string `json:"snapshotID,omitempty"`
 }
 
 // VolumeConditionPublished is False when a pod has waited for the volume for longer than 3 s, with the
@@ -255,10 +303,10 @@ type AzVolumeStatus struct {
 	// State is the life-cycle state of the disk. More values may be added; treat an unknown one as Pending.
 	// +optional
 	State VolumeState `json:"state,omitempty"`
-	// DiskURI is the disk's resource ID at Azure; it is also the CSI volume handle.
+	// DiskID is the disk's resource ID at Azure; it is also the CSI volume handle.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
-	DiskURI string `json:"diskURI,omitempty"`
+	DiskID string `json:"diskID,omitempty"`
 	// SizeBytes is the size of the disk at Azure in bytes.
 	// +optional
 	SizeBytes int64 `json:"sizeBytes,omitempty"`
@@ -269,11 +317,11 @@ type AzVolumeStatus struct {
 	// when spec.disk says something else; without it the disk is read first.
 	// +optional
 	Applied *AppliedSettings `json:"applied,omitempty"`
-	// UpdateSince is when it was first seen that the disk has to be changed. For half a second from
+	// UpdateWantedTime is when it was first seen that the disk has to be changed. For half a second from
 	// then on changes are gathered, so that they reach Azure in one call. Unset when the disk is as
 	// it should be.
 	// +optional
-	UpdateSince *metav1.MicroTime `json:"updateSince,omitempty"`
+	UpdateWantedTime *metav1.MicroTime `json:"updateWantedTime,omitempty"`
 	// RefusedCapacity is the last growth that was refused, unless one has succeeded since.
 	// +optional
 	RefusedCapacity *Refusal `json:"refusedCapacity,omitempty"`
@@ -310,6 +358,10 @@ type AzVolumeStatus struct {
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	ConfirmedUID types.UID `json:"confirmedUID,omitempty"`
+	// ClaimRef is the claim to which the PersistentVolume of the disk is bound, as it was seen last. It
+	// follows the PersistentVolume; unset until the disk has one that is bound.
+	// +optional
+	ClaimRef *ClaimReference `json:"claimRef,omitempty"`
 	// PersistentVolume is the PersistentVolume of the disk as it was seen last; of several, one of
 	// them. When it is deleted and the disk is not to be deleted with it, the driver deletes the
 	// AzVolume as soon as no node uses the disk, and the disk remains at Azure.
@@ -394,6 +446,22 @@ func (v *AzVolume) Shares() int32 {
 	return v.Spec.Disk.MaxShares
 }
 
+// Claim is the claim that has the volume, or else the one for which it was provisioned; nil for none.
+func (v *AzVolume) Claim() *ClaimReference {
+	return cmp.Or(v.Status.ClaimRef, v.Spec.ClaimRef)
+}
+
+// FilesystemType is the type of the filesystem, as in "ext4"; "" for raw block.
+func (v *AzVolume) FilesystemType() string {
+	if v.Spec.Filesystem == nil {
+		return ""
+	}
+	return v.Spec.Filesystem.Type
+}
+
+// DeletesDisk reports whether the disk is deleted with the AzVolume.
+func (v *AzVolume) DeletesDisk() bool { return v.Spec.DeletionPolicy == DeletionDelete }
+
 // WantedReplicas is the number of replicas besides a primary: spec.maxMountReplicaCount, or fewer
 // if the disk has fewer shares by now.
 func (v *AzVolume) WantedReplicas() int32 {
@@ -409,7 +477,7 @@ func (v *AzVolume) WantedReplicas() int32 {
 // needs it, is not leaving, and works as any other: no decision asks for the deletionTimestamp alone.
 func (v *AzVolume) Leaving() bool {
 	return v.DeletionTimestamp != nil &&
-		(v.Spec.DeleteDisk || v.Status.State == VolumeDeleting || v.Status.State == VolumeDeletionFailed)
+		(v.DeletesDisk() || v.Status.State == VolumeDeleting || v.Status.State == VolumeDeletionFailed)
 }
 
 // ReplicaCount counts the attachment replicas of a volume.
@@ -419,15 +487,6 @@ type ReplicaCount struct {
 	// Wanted is how many replicas there should be now: spec.maxMountReplicaCount while the volume
 	// is in use and for a while after, else 0.
 	Wanted int32 `json:"wanted"`
-	// Summary is both, as in "1/2", because kubectl get cannot join two fields.
-	// +kubebuilder:validation:MaxLength=32
-	// +optional
-	Summary string `json:"summary,omitempty"`
-}
-
-// NewReplicaCount returns a count with its summary.
-func NewReplicaCount(ready, wanted int32) *ReplicaCount {
-	return &ReplicaCount{Ready: ready, Wanted: wanted, Summary: fmt.Sprintf("%d/%d", ready, wanted)}
 }
 
 // FilesystemRecord identifies a filesystem that was made on a disk.

@@ -21,13 +21,13 @@ import (
 // +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Attached")].reason`
 // +kubebuilder:printcolumn:name="LUN",type=integer,JSONPath=`.status.lun`
-// +kubebuilder:printcolumn:name="Proof",type=string,JSONPath=`.status.proof.kind`
-// +kubebuilder:printcolumn:name="Proven",type=date,JSONPath=`.status.proof.time`
+// +kubebuilder:printcolumn:name="Proof",type=string,JSONPath=`.status.proof.type`
+// +kubebuilder:printcolumn:name="Proven",type=date,JSONPath=`.status.proof.provenTime`
 // +kubebuilder:printcolumn:name="Proof of epoch",type=integer,JSONPath=`.status.proof.epoch`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Deleting",type=date,JSONPath=`.metadata.deletionTimestamp`,priority=1
-// +kubebuilder:validation:XValidation:rule="!(has(oldSelf.status) && has(oldSelf.status.proof) && oldSelf.status.proof.kind == 'Preempted' && oldSelf.status.proof.epoch >= oldSelf.spec.epoch) || (self.spec.role == oldSelf.spec.role && self.spec.epoch == oldSelf.spec.epoch)",message="an attachment with a proof of the kind Preempted is deleted, and its role and epoch are not changed: the disk may still be attached to the node that was fenced"
-// +kubebuilder:validation:XValidation:rule="!(has(oldSelf.status) && has(oldSelf.status.proof) && oldSelf.status.proof.kind == 'Preempted' && oldSelf.status.proof.epoch >= oldSelf.spec.epoch) || (has(self.status) && has(self.status.proof) && (self.status.proof == oldSelf.status.proof || self.status.proof.kind in ['Detached', 'VMDown'] && self.status.proof.epoch >= oldSelf.status.proof.epoch)) || (has(oldSelf.status.vmID) && (!has(self.status) || !has(self.status.vmID) && !has(self.status.uid) && !has(self.status.proof)))",message="a proof of the kind Preempted is replaced by Detached or VMDown only, or discarded with the VM and the UID of a status that was restored from a backup"
+// +kubebuilder:validation:XValidation:rule="!(has(oldSelf.status) && has(oldSelf.status.proof) && oldSelf.status.proof.type == 'Preempted' && oldSelf.status.proof.epoch >= oldSelf.spec.epoch) || (self.spec.role == oldSelf.spec.role && self.spec.epoch == oldSelf.spec.epoch)",message="an attachment with a proof of the type Preempted is deleted, and its role and epoch are not changed: the disk may still be attached to the node that was fenced"
+// +kubebuilder:validation:XValidation:rule="!(has(oldSelf.status) && has(oldSelf.status.proof) && oldSelf.status.proof.type == 'Preempted' && oldSelf.status.proof.epoch >= oldSelf.spec.epoch) || (has(self.status) && has(self.status.proof) && (self.status.proof == oldSelf.status.proof || self.status.proof.type in ['Detached', 'VMDown'] && self.status.proof.epoch >= oldSelf.status.proof.epoch)) || (has(oldSelf.status.vmID) && (!has(self.status) || !has(self.status.vmID) && !has(self.status.uid) && !has(self.status.proof)))",message="a proof of the type Preempted is replaced by Detached or VMDown only, or discarded with the VM and the UID of a status that was restored from a backup"
 type AzVolumeAttachment struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -162,37 +162,37 @@ type AzVolumeAttachmentStatus struct {
 
 // ProofKind names what proves that a node can no longer write to a volume.
 // +kubebuilder:validation:Enum=Unstaged;Detached;VMDown;Preempted
-type ProofKind string
+type ProofType string
 
 const (
 	// ProofUnstaged: the node plug-in reported the volume unstaged (law 3a).
-	ProofUnstaged ProofKind = "Unstaged"
+	ProofUnstaged ProofType = "Unstaged"
 	// ProofDetached: Azure has detached the disk from the VM (law 3b).
-	ProofDetached ProofKind = "Detached"
+	ProofDetached ProofType = "Detached"
 	// ProofVMDown: Azure has no such VM, or reports it as stopped or deallocated and has detached
 	// the disk (law 3c).
-	ProofVMDown ProofKind = "VMDown"
+	ProofVMDown ProofType = "VMDown"
 	// ProofPreempted: another node took the persistent reservation of the disk from this node (law
 	// 3d). The disk may still be attached.
-	ProofPreempted ProofKind = "Preempted"
+	ProofPreempted ProofType = "Preempted"
 )
 
 // ReleaseProof is the recorded proof that a node released a volume.
 //
-// +kubebuilder:validation:XValidation:rule="(self.kind == 'Preempted') == has(self.preemption)",message="preemption is set for the kind Preempted, and only then"
+// +kubebuilder:validation:XValidation:rule="(self.type == 'Preempted') == has(self.preemption)",message="preemption is set for the type Preempted, and only then"
 type ReleaseProof struct {
-	// Kind of the proof. More values may be added; treat an unknown one as a proof after which the disk may
+	// Type of the proof. More values may be added; treat an unknown one as a proof after which the disk may
 	// still be attached.
-	Kind ProofKind `json:"kind"`
+	Type ProofType `json:"type"`
 	// Epoch up to which the node can no longer write.
 	Epoch int64 `json:"epoch"`
-	// Time at which the proof was established.
-	Time metav1.Time `json:"time"`
+	// ProvenTime is when the proof was established.
+	ProvenTime metav1.Time `json:"provenTime"`
 	// Message names the observation, for users to read.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Message string `json:"message,omitempty"`
-	// Preemption is set for the kind Preempted.
+	// Preemption is set for the type Preempted.
 	// +optional
 	Preemption *Preemption `json:"preemption,omitempty"`
 }

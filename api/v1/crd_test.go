@@ -28,6 +28,7 @@ func newVolume(namespace, name string) *apiv1.AzVolume {
 			Access:               apiv1.AccessSingleNode,
 			CapacityBytes:        1 << 30,
 			MaxMountReplicaCount: 1,
+			Filesystem:           &apiv1.Filesystem{Type: "ext4"},
 			Disk: apiv1.DiskParameters{
 				SubscriptionID: "00000000-0000-0000-0000-000000000001",
 				ResourceGroup:  "g",
@@ -80,7 +81,7 @@ func TestVolumeSpecRules(t *testing.T) {
 			"greater than or equal to 1"},
 		"no size": {func(v *apiv1.AzVolume) { v.Spec.CapacityBytes = 0 }, "greater than or equal to 1"},
 		"two sources": {func(v *apiv1.AzVolume) {
-			v.Spec.Source = &apiv1.VolumeSource{DiskURI: "a", SnapshotURI: "b"}
+			v.Spec.Source = &apiv1.VolumeSource{DiskID: "a", SnapshotID: "b"}
 		}, "exactly one"},
 		"a name that is too long": {func(v *apiv1.AzVolume) { v.Name = strings.Repeat("a", 64) }, "at most 63"},
 		"a source without an ID":  {func(v *apiv1.AzVolume) { v.Spec.Source = &apiv1.VolumeSource{} }, "exactly one"},
@@ -101,7 +102,7 @@ func TestValuesThatAzureMayAddAreTaken(t *testing.T) {
 		SKUName: "PremiumV2_ZRS", NetworkAccessPolicy: "AllowSome", PublicNetworkAccess: "Sometimes", Tier: "M10",
 	}
 	v.Spec.Disk.ActionOnDiskDelay, v.Spec.Disk.DiskEncryptionType = "Restart", "EncryptionAtRestWithMore"
-	v.Spec.Disk.FSType, v.Spec.Disk.CachingMode = "bcachefs", "WriteOnly"
+	v.Spec.Filesystem, v.Spec.Disk.CachingMode = &apiv1.Filesystem{Type: "bcachefs"}, "WriteOnly"
 	if err := c.Create(t.Context(), v); err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +116,7 @@ func TestValuesThatAzureMayAddAreTaken(t *testing.T) {
 	if err := c.Create(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
-	d.Status.Maintenance = &apiv1.NodeMaintenance{Events: []apiv1.MaintenanceEvent{{EventID: "e", Kind: "Resize"}}}
+	d.Status.Maintenance = &apiv1.NodeMaintenance{Events: []apiv1.MaintenanceEvent{{EventID: "e", Type: "Resize"}}}
 	if err := c.Status().Update(t.Context(), d); err != nil {
 		t.Error(err)
 	}
@@ -140,22 +141,22 @@ func TestVolumeSpecIsImmutableButForCapacityReplicasAndSettings(t *testing.T) {
 		"location":   {func(s *apiv1.AzVolumeSpec) { s.Disk.Location = "westus" }, "spec.disk.location is immutable"},
 		"zone":       {func(s *apiv1.AzVolumeSpec) { s.Disk.Zone = "9" }, "spec.disk.zone is immutable"},
 		"shares":     {func(s *apiv1.AzVolumeSpec) { s.Disk.MaxShares = 3 }, "spec.disk.maxShares is immutable"},
-		"filesystem": {func(s *apiv1.AzVolumeSpec) { s.Disk.FSType = "xfs" }, "spec.disk.fsType is immutable"},
-		"sector size": {func(s *apiv1.AzVolumeSpec) { s.Disk.LogicalSectorSize = &sector },
-			"spec.disk.logicalSectorSize is immutable"},
+		"filesystem": {func(s *apiv1.AzVolumeSpec) { s.Filesystem.Type = "xfs" }, "spec.filesystem.type is immutable"},
+		"sector size": {func(s *apiv1.AzVolumeSpec) { s.Disk.LogicalSectorSizeBytes = &sector },
+			"spec.disk.logicalSectorSizeBytes is immutable"},
 		"encryption set": {func(s *apiv1.AzVolumeSpec) { s.Disk.DiskEncryptionSetID = "/subscriptions/x" },
 			"spec.disk.diskEncryptionSetID is immutable"},
 		"encryption type": {func(s *apiv1.AzVolumeSpec) { s.Disk.DiskEncryptionType = "x" },
 			"spec.disk.diskEncryptionType is immutable"},
-		"performance plus": {func(s *apiv1.AzVolumeSpec) { s.Disk.EnablePerformancePlus = true },
-			"spec.disk.enablePerformancePlus is immutable"},
+		"performance plus": {func(s *apiv1.AzVolumeSpec) { s.Disk.PerformancePlusEnabled = true },
+			"spec.disk.performancePlusEnabled is immutable"},
 		"frequent attaches": {func(s *apiv1.AzVolumeSpec) { s.Disk.OptimizedForFrequentAttach = true },
 			"spec.disk.optimizedForFrequentAttach is immutable"},
-		"block size":      {func(s *apiv1.AzVolumeSpec) { s.Disk.BlockSize = 1024 }, "spec.disk.blockSize is immutable"},
-		"inode size":      {func(s *apiv1.AzVolumeSpec) { s.Disk.InodeSize = 512 }, "spec.disk.inodeSize is immutable"},
-		"bytes per inode": {func(s *apiv1.AzVolumeSpec) { s.Disk.BytesPerInode = 8192 }, "spec.disk.bytesPerInode is immutable"},
-		"number of inodes": {func(s *apiv1.AzVolumeSpec) { s.Disk.NumberOfInodes = 1000 },
-			"spec.disk.numberOfInodes is immutable"},
+		"block size":      {func(s *apiv1.AzVolumeSpec) { s.Filesystem.BlockSizeBytes = 1024 }, "spec.filesystem.blockSizeBytes is immutable"},
+		"inode size":      {func(s *apiv1.AzVolumeSpec) { s.Filesystem.InodeSizeBytes = 512 }, "spec.filesystem.inodeSizeBytes is immutable"},
+		"bytes per inode": {func(s *apiv1.AzVolumeSpec) { s.Filesystem.BytesPerInode = 8192 }, "spec.filesystem.bytesPerInode is immutable"},
+		"number of inodes": {func(s *apiv1.AzVolumeSpec) { s.Filesystem.NumberOfInodes = 1000 },
+			"spec.filesystem.numberOfInodes is immutable"},
 		"action on delay": {func(s *apiv1.AzVolumeSpec) { s.Disk.ActionOnDiskDelay = "AutomaticReattach" },
 			"spec.disk.actionOnDiskDelay is immutable"},
 		"write accelerator": {func(s *apiv1.AzVolumeSpec) { s.Disk.WriteAcceleratorEnabled = true },
@@ -163,9 +164,9 @@ func TestVolumeSpecIsImmutableButForCapacityReplicasAndSettings(t *testing.T) {
 		"origin": {func(s *apiv1.AzVolumeSpec) { s.Origin = apiv1.OriginAdopted }, "spec.origin is immutable"},
 		"access": {func(s *apiv1.AzVolumeSpec) { s.Access, s.MaxMountReplicaCount = apiv1.AccessMultiNode, 0 },
 			"spec.access is immutable"},
-		"claim": {func(s *apiv1.AzVolumeSpec) { s.PersistentVolumeClaim = "shop/other" },
-			"spec.persistentVolumeClaim is immutable"},
-		"a source later": {func(s *apiv1.AzVolumeSpec) { s.Source = &apiv1.VolumeSource{DiskURI: "a"} },
+		"claim": {func(s *apiv1.AzVolumeSpec) { s.ClaimRef = &apiv1.ClaimReference{Namespace: "shop", Name: "other"} },
+			"spec.claimRef is immutable"},
+		"a source later": {func(s *apiv1.AzVolumeSpec) { s.Source = &apiv1.VolumeSource{DiskID: "a"} },
 			"spec.source is immutable"},
 		"a smaller disk": {func(s *apiv1.AzVolumeSpec) { s.CapacityBytes-- }, "may only grow"},
 	} {
@@ -177,7 +178,7 @@ func TestVolumeSpecIsImmutableButForCapacityReplicasAndSettings(t *testing.T) {
 	}
 	n := int64(4000)
 	v.Spec.CapacityBytes, v.Spec.MaxMountReplicaCount = 2<<30, 0
-	v.Spec.Disk.CachingMode, v.Spec.Disk.ModifiedCachingMode, v.Spec.Disk.IOPSPerGB = "ReadOnly", "ReadOnly", 5
+	v.Spec.Disk.CachingMode, v.Spec.Disk.ModifiedCachingMode, v.Spec.Disk.IOPSPerGiB = "ReadOnly", "ReadOnly", 5
 	v.Spec.Disk.DiskSettings = apiv1.DiskSettings{
 		SKUName:             "PremiumV2_LRS",
 		DiskIOPSReadWrite:   &n,
@@ -185,7 +186,7 @@ func TestVolumeSpecIsImmutableButForCapacityReplicasAndSettings(t *testing.T) {
 		DiskIOPSReadOnly:    &n,
 		DiskMBpsReadOnly:    &n,
 		Tier:                "P30",
-		EnableBursting:      true,
+		BurstingEnabled:     true,
 		NetworkAccessPolicy: "AllowPrivate",
 		PublicNetworkAccess: "Disabled",
 		DiskAccessID:        "/subscriptions/x",
@@ -313,10 +314,10 @@ func TestAttachmentRules(t *testing.T) {
 			refused(t, c.Update(t.Context(), changed), test.words)
 		})
 	}
-	proof := &apiv1.ReleaseProof{Kind: apiv1.ProofPreempted, Epoch: 4, Time: metav1.Now()}
+	proof := &apiv1.ReleaseProof{Type: apiv1.ProofPreempted, Epoch: 4, ProvenTime: metav1.Now()}
 	unproved := a.DeepCopy()
 	unproved.Status.Proof = proof
-	refused(t, c.Status().Update(t.Context(), unproved), "preemption is set for the kind Preempted")
+	refused(t, c.Status().Update(t.Context(), unproved), "preemption is set for the type Preempted")
 	a.Status.Proof = proof.DeepCopy()
 	a.Status.Proof.Preemption = &apiv1.Preemption{NodeName: "helper", Key: "0x1"}
 	if err := c.Status().Update(t.Context(), a); err != nil {
@@ -330,8 +331,8 @@ func TestAttachmentRules(t *testing.T) {
 		change(changed)
 		t.Run("pre-empted, "+name, func(t *testing.T) { refused(t, c.Update(t.Context(), changed), "Preempted is deleted") })
 	}
-	a.Status.Proof.Kind = apiv1.ProofDetached
-	refused(t, c.Status().Update(t.Context(), a.DeepCopy()), "preemption is set for the kind Preempted")
+	a.Status.Proof.Type = apiv1.ProofDetached
+	refused(t, c.Status().Update(t.Context(), a.DeepCopy()), "preemption is set for the type Preempted")
 	a.Status.Proof.Preemption = nil
 	if err := c.Status().Update(t.Context(), a); err != nil {
 		t.Errorf("the proof of the detach: got %v, want no error", err)
@@ -397,7 +398,6 @@ func TestStagedVolumesMergeByName(t *testing.T) {
 func TestOneGetAnswersWhereTheDiskIs(t *testing.T) {
 	c, namespace := apiserver.Client(t), apiserver.Namespace(t)
 	v := newVolume(namespace, "printed")
-	v.Spec.PersistentVolumeClaim = "shop/data"
 	if err := c.Create(t.Context(), v); err != nil {
 		t.Fatal(err)
 	}
@@ -406,7 +406,8 @@ func TestOneGetAnswersWhereTheDiskIs(t *testing.T) {
 		Epoch:    3,
 		State:    apiv1.OwnershipHeld,
 	}
-	v.Status.Replicas, v.Status.Size = apiv1.NewReplicaCount(6, 8), resource.NewQuantity(100<<30, resource.BinarySI)
+	v.Status.ClaimRef = &apiv1.ClaimReference{Namespace: "shop", Name: "data", UID: "1"}
+	v.Status.Replicas, v.Status.Size = &apiv1.ReplicaCount{Ready: 6, Wanted: 8}, resource.NewQuantity(100<<30, resource.BinarySI)
 	if err := c.Status().Update(t.Context(), v); err != nil {
 		t.Fatal(err)
 	}
@@ -423,7 +424,7 @@ func TestOneGetAnswersWhereTheDiskIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for kind, want := range map[string][]string{
-		"azvolumes":           {"printed", "shop/data", "Created", "100Gi", "Premium_LRS", "node-7", "3", "6/8"},
+		"azvolumes":           {"printed", "shop", "data", "Created", "100Gi", "Premium_LRS", "node-7", "3", "6", "8"},
 		"azvolumeattachments": {"printed", "node-8", "Replica", "Attached", "AsWanted", "5"},
 	} {
 		row := table(t, namespace, kind)
@@ -435,7 +436,7 @@ func TestOneGetAnswersWhereTheDiskIs(t *testing.T) {
 	}
 	var found apiv1.AzVolumeList
 	if err := c.List(t.Context(), &found, client.InNamespace(namespace),
-		client.MatchingFields{"spec.persistentVolumeClaim": "shop/data"}); err != nil || len(found.Items) != 1 {
+		client.MatchingFields{"status.claimRef.namespace": "shop", "status.claimRef.name": "data"}); err != nil || len(found.Items) != 1 {
 		t.Errorf("the AzVolume of a claim: got %d and %v, want 1", len(found.Items), err)
 	}
 }

@@ -33,9 +33,9 @@ type DiskSettings struct {
 	// +kubebuilder:validation:MaxLength=4
 	// +optional
 	Tier string `json:"tier,omitempty"`
-	// EnableBursting turns on-demand bursting on.
+	// BurstingEnabled turns on-demand bursting on.
 	// +optional
-	EnableBursting bool `json:"enableBursting,omitempty"`
+	BurstingEnabled bool `json:"burstingEnabled,omitempty"`
 	// NetworkAccessPolicy is who may export or import the disk.
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_]*$`
 	// +kubebuilder:validation:MaxLength=64
@@ -68,18 +68,18 @@ type DiskSettings struct {
 
 // ImmutableDiskSettings are the parameters that a disk has for life.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.logicalSectorSize) == has(oldSelf.logicalSectorSize) && (!has(self.logicalSectorSize) || self.logicalSectorSize == oldSelf.logicalSectorSize)",message="spec.disk.logicalSectorSize is immutable"
+// +kubebuilder:validation:XValidation:rule="has(self.logicalSectorSizeBytes) == has(oldSelf.logicalSectorSizeBytes) && (!has(self.logicalSectorSizeBytes) || self.logicalSectorSizeBytes == oldSelf.logicalSectorSizeBytes)",message="spec.disk.logicalSectorSizeBytes is immutable"
 // +kubebuilder:validation:XValidation:rule="(has(self.diskEncryptionSetID) && self.diskEncryptionSetID != \"\") ? (has(oldSelf.diskEncryptionSetID) && self.diskEncryptionSetID == oldSelf.diskEncryptionSetID) : (!has(oldSelf.diskEncryptionSetID) || oldSelf.diskEncryptionSetID == \"\")",message="spec.disk.diskEncryptionSetID is immutable"
 // +kubebuilder:validation:XValidation:rule="(has(self.diskEncryptionType) && self.diskEncryptionType != \"\") ? (has(oldSelf.diskEncryptionType) && self.diskEncryptionType == oldSelf.diskEncryptionType) : (!has(oldSelf.diskEncryptionType) || oldSelf.diskEncryptionType == \"\")",message="spec.disk.diskEncryptionType is immutable"
-// +kubebuilder:validation:XValidation:rule="(has(self.enablePerformancePlus) && self.enablePerformancePlus) == (has(oldSelf.enablePerformancePlus) && oldSelf.enablePerformancePlus)",message="spec.disk.enablePerformancePlus is immutable"
+// +kubebuilder:validation:XValidation:rule="(has(self.performancePlusEnabled) && self.performancePlusEnabled) == (has(oldSelf.performancePlusEnabled) && oldSelf.performancePlusEnabled)",message="spec.disk.performancePlusEnabled is immutable"
 // +kubebuilder:validation:XValidation:rule="(has(self.optimizedForFrequentAttach) && self.optimizedForFrequentAttach) == (has(oldSelf.optimizedForFrequentAttach) && oldSelf.optimizedForFrequentAttach)",message="spec.disk.optimizedForFrequentAttach is immutable"
 // +kubebuilder:validation:XValidation:rule="(has(self.actionOnDiskDelay) && self.actionOnDiskDelay != \"\") ? (has(oldSelf.actionOnDiskDelay) && self.actionOnDiskDelay == oldSelf.actionOnDiskDelay) : (!has(oldSelf.actionOnDiskDelay) || oldSelf.actionOnDiskDelay == \"\")",message="spec.disk.actionOnDiskDelay is immutable"
 type ImmutableDiskSettings struct {
-	// LogicalSectorSize is 512 or 4096 bytes (UltraSSD_LRS, PremiumV2_LRS).
+	// LogicalSectorSizeBytes is 512 or 4096 bytes (UltraSSD_LRS, PremiumV2_LRS).
 	// +kubebuilder:validation:Minimum=512
 	// +kubebuilder:validation:Maximum=65536
 	// +optional
-	LogicalSectorSize *int32 `json:"logicalSectorSize,omitempty"`
+	LogicalSectorSizeBytes *int32 `json:"logicalSectorSizeBytes,omitempty"`
 	// DiskEncryptionSetID is the resource ID of the disk encryption set.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
@@ -89,9 +89,9 @@ type ImmutableDiskSettings struct {
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	DiskEncryptionType string `json:"diskEncryptionType,omitempty"`
-	// EnablePerformancePlus turns performance plus on.
+	// PerformancePlusEnabled turns performance plus on.
 	// +optional
-	EnablePerformancePlus bool `json:"enablePerformancePlus,omitempty"`
+	PerformancePlusEnabled bool `json:"performancePlusEnabled,omitempty"`
 	// OptimizedForFrequentAttach asks Azure to optimise for more than five attaches a day.
 	// +optional
 	OptimizedForFrequentAttach bool `json:"optimizedForFrequentAttach,omitempty"`
@@ -105,21 +105,21 @@ type ImmutableDiskSettings struct {
 // FilesystemOptions are the options with which a filesystem is made on a blank disk. 0 is the
 // default of mkfs. The Provisioner Library has a type with the same fields.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.blockSize) == has(oldSelf.blockSize) && (!has(self.blockSize) || self.blockSize == oldSelf.blockSize)",message="spec.disk.blockSize is immutable"
-// +kubebuilder:validation:XValidation:rule="has(self.inodeSize) == has(oldSelf.inodeSize) && (!has(self.inodeSize) || self.inodeSize == oldSelf.inodeSize)",message="spec.disk.inodeSize is immutable"
-// +kubebuilder:validation:XValidation:rule="has(self.bytesPerInode) == has(oldSelf.bytesPerInode) && (!has(self.bytesPerInode) || self.bytesPerInode == oldSelf.bytesPerInode)",message="spec.disk.bytesPerInode is immutable"
-// +kubebuilder:validation:XValidation:rule="has(self.numberOfInodes) == has(oldSelf.numberOfInodes) && (!has(self.numberOfInodes) || self.numberOfInodes == oldSelf.numberOfInodes)",message="spec.disk.numberOfInodes is immutable"
+// +kubebuilder:validation:XValidation:rule="has(self.blockSizeBytes) == has(oldSelf.blockSizeBytes) && (!has(self.blockSizeBytes) || self.blockSizeBytes == oldSelf.blockSizeBytes)",message="spec.filesystem.blockSizeBytes is immutable"
+// +kubebuilder:validation:XValidation:rule="has(self.inodeSizeBytes) == has(oldSelf.inodeSizeBytes) && (!has(self.inodeSizeBytes) || self.inodeSizeBytes == oldSelf.inodeSizeBytes)",message="spec.filesystem.inodeSizeBytes is immutable"
+// +kubebuilder:validation:XValidation:rule="has(self.bytesPerInode) == has(oldSelf.bytesPerInode) && (!has(self.bytesPerInode) || self.bytesPerInode == oldSelf.bytesPerInode)",message="spec.filesystem.bytesPerInode is immutable"
+// +kubebuilder:validation:XValidation:rule="has(self.numberOfInodes) == has(oldSelf.numberOfInodes) && (!has(self.numberOfInodes) || self.numberOfInodes == oldSelf.numberOfInodes)",message="spec.filesystem.numberOfInodes is immutable"
 type FilesystemOptions struct {
-	// BlockSize is the size of a block in bytes (ext2, ext3, ext4, xfs). More values may be added; treat an
+	// BlockSizeBytes is the size of a block in bytes (ext2, ext3, ext4, xfs). More values may be added; treat an
 	// unknown one as any other size.
 	// +kubebuilder:validation:Enum=1024;2048;4096
 	// +optional
-	BlockSize int64 `json:"blockSize,omitempty"`
-	// InodeSize is the size of an inode in bytes (ext2, ext3, ext4, xfs). More values may be added; treat
+	BlockSizeBytes int64 `json:"blockSizeBytes,omitempty"`
+	// InodeSizeBytes is the size of an inode in bytes (ext2, ext3, ext4, xfs). More values may be added; treat
 	// an unknown one as any other size.
 	// +kubebuilder:validation:Enum=128;256;512;1024;2048;4096
 	// +optional
-	InodeSize int64 `json:"inodeSize,omitempty"`
+	InodeSizeBytes int64 `json:"inodeSizeBytes,omitempty"`
 	// BytesPerInode is the size in bytes for which there is one inode (ext2, ext3, ext4).
 	// +kubebuilder:validation:Minimum=1024
 	// +kubebuilder:validation:Maximum=67108864
@@ -159,6 +159,6 @@ type Conversion struct {
 	Percent int32 `json:"percent"`
 	// StartTime is when it was first seen.
 	StartTime metav1.Time `json:"startTime"`
-	// Time is when Azure was asked last.
-	Time metav1.Time `json:"time"`
+	// ObservedTime is when Azure was asked last.
+	ObservedTime metav1.Time `json:"observedTime"`
 }

@@ -4,9 +4,9 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // Operation is a long-running operation at Azure that a restarted driver can resume.
 type Operation struct {
-	// Kind of the operation, as in "CreateDisk" or "AttachDisk".
+	// Type of the operation, as in "CreateDisk" or "AttachDisk".
 	// +kubebuilder:validation:MaxLength=64
-	Kind string `json:"kind"`
+	Type string `json:"type"`
 	// ResumeToken lets any process of the driver go on polling the operation; opaque.
 	// +kubebuilder:validation:MaxLength=8192
 	// +optional
@@ -18,9 +18,9 @@ type Operation struct {
 
 // Error is a failure in the words of the driver.
 type Error struct {
-	// Kind is one of the error kinds of the Provisioner Library, as in "InsufficientCapacity".
+	// Reason is one of the kinds of errors of the Provisioner Library, as in "InsufficientCapacity".
 	// +kubebuilder:validation:MaxLength=64
-	Kind string `json:"kind"`
+	Reason string `json:"reason"`
 	// Code is Azure's own error code, as in "QuotaExceeded"; empty if Azure gave none, or was not
 	// asked.
 	// +kubebuilder:validation:MaxLength=256
@@ -29,6 +29,6 @@ type Error struct {
 	// Message says what failed, with the platform's own words.
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message"`
-	// Time of the failure.
-	Time metav1.Time `json:"time"`
+	// FailureTime is when it failed.
+	FailureTime metav1.Time `json:"failureTime"`
 }

@@ -67,9 +67,9 @@ type Ownership struct {
 	Epoch int64 `json:"epoch"`
 	// State of the ownership. More values may be added; treat an unknown one as Releasing.
 	State OwnershipState `json:"state"`
-	// Since is when the state was entered.
+	// LastTransitionTime is when the state was entered.
 	// +optional
-	Since *metav1.Time `json:"since,omitempty"`
+	LastTransitionTime *metav1.Time `json:"lastTransitionTime,omitempty"`
 	// Cause is why the release was started; set while Releasing. NodeLost is a decision that the
 	// driver carries out even if the node is healthy again: the proof comes from Azure. More values may be
 	// added; treat an unknown one as Unpublished.

@@ -7,16 +7,16 @@ import (
 
 // ReservationMode reports whether the nodes that use a volume reserve its disk, so that a lost node
 // is fenced by the disk itself.
-// +kubebuilder:validation:Enum=Auto;Off
+// +kubebuilder:validation:Enum=Auto;Disabled
 type ReservationMode string
 
 const (
 	// ReservationsAuto reserves shared disks that one node uses at a time, if the device can be
 	// reserved. It is the default.
 	ReservationsAuto ReservationMode = "Auto"
-	// ReservationsOff leaves the reservations of the disk to other programs, for example to the
+	// ReservationsDisabled leaves the reservations of the disk to other programs, for example to the
 	// application of a raw block volume.
-	ReservationsOff ReservationMode = "Off"
+	ReservationsDisabled ReservationMode = "Disabled"
 )
 
 // FencingMethod is how the node that uses a volume is fenced if it is lost.
@@ -53,8 +53,8 @@ type FenceRequest struct {
 	// Epoch under which the lost node holds the reservation.
 	// +kubebuilder:validation:Minimum=1
 	Epoch int64 `json:"epoch"`
-	// Time of the request. It tells the request from others, and is compared with no other clock.
-	Time metav1.MicroTime `json:"time"`
+	// RequestTime is when it was requested. It tells the request from others, and is compared with no other clock.
+	RequestTime metav1.MicroTime `json:"requestTime"`
 }
 
 // FenceResult is a node's answer to a FenceRequest.
@@ -85,15 +85,15 @@ type FenceResult struct {
 	// +kubebuilder:validation:MaxLength=32
 	// +optional
 	Key string `json:"key,omitempty"`
-	// Generation of the disk's registrations after the pre-emption.
+	// PRGeneration is the generation of the disk's registrations after the pre-emption (PRGENERATION of SPC-4).
 	// +optional
-	Generation int64 `json:"generation,omitempty"`
+	PRGeneration int64 `json:"prGeneration,omitempty"`
 	// Message says why there is no proof.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Message string `json:"message,omitempty"`
-	// Time of the answer.
-	Time metav1.MicroTime `json:"time"`
+	// ResultTime is when the node answered.
+	ResultTime metav1.MicroTime `json:"resultTime"`
 }
 
 // Preemption is how a persistent reservation was taken from a lost node.
@@ -106,7 +106,7 @@ type Preemption struct {
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]*$`
 	// +kubebuilder:validation:MaxLength=32
 	Key string `json:"key"`
-	// Generation of the disk's registrations after the pre-emption.
+	// PRGeneration is the generation of the disk's registrations after the pre-emption (PRGENERATION of SPC-4).
 	// +optional
-	Generation int64 `json:"generation,omitempty"`
+	PRGeneration int64 `json:"prGeneration,omitempty"`
 }

@@ -221,7 +221,7 @@ func brokenBy(from, at, to owner) string {
 	return ""
 }
 
-// The proof of the kind Preempted keeps an attachment from being used again while the disk may still
+// The proof of the type Preempted keeps an attachment from being used again while the disk may still
 // be attached to the node that was fenced.
 func TestAPreemptedProofIsReplacedByAzuresOnly(t *testing.T) {
 	c, namespace := apiserver.Client(t), apiserver.Namespace(t)
@@ -231,7 +231,7 @@ func TestAPreemptedProofIsReplacedByAzuresOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	preempted := &apiv1.ReleaseProof{
-		Kind: apiv1.ProofPreempted, Epoch: 4, Time: metav1.Unix(1, 0), Message: "taken",
+		Type: apiv1.ProofPreempted, Epoch: 4, ProvenTime: metav1.Unix(1, 0), Message: "taken",
 		Preemption: &apiv1.Preemption{NodeName: "helper", Key: "0x1"},
 	}
 	a.Status = apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentDetaching, VMID: "/vm", UID: a.UID, Proof: preempted}
@@ -239,9 +239,9 @@ func TestAPreemptedProofIsReplacedByAzuresOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	const words = "replaced by Detached or VMDown only"
-	proved := func(kind apiv1.ProofKind, epoch int64) func(*apiv1.AzVolumeAttachmentStatus) {
+	proved := func(kind apiv1.ProofType, epoch int64) func(*apiv1.AzVolumeAttachmentStatus) {
 		return func(s *apiv1.AzVolumeAttachmentStatus) {
-			s.Proof = &apiv1.ReleaseProof{Kind: kind, Epoch: epoch, Time: metav1.Unix(2, 0)}
+			s.Proof = &apiv1.ReleaseProof{Type: kind, Epoch: epoch, ProvenTime: metav1.Unix(2, 0)}
 		}
 	}
 	for name, test := range map[string]struct {

@@ -161,7 +161,7 @@ func healthy() checks.Facts {
 		})
 		d := objects.Report(name)
 		d.CreationTimestamp, d.Spec.VMSize = *objects.Ago(time.Hour), "size"
-		d.Status.DriverVersion, d.Status.HeartbeatSeconds = "0.1.0", 10
+		d.Status.DriverVersion, d.Status.HeartbeatPeriodSeconds = "0.1.0", 10
 		d.Status.HeartbeatTime = &metav1.MicroTime{Time: objects.Now.Add(-5 * time.Second)}
 		d.Status.Capacity = &apiv1.NodeCapacity{MaxDataDisks: 8, VMSize: "size"}
 		d.Status.Conditions = []metav1.Condition{
@@ -205,7 +205,7 @@ type fault struct {
 
 func refusedBy(code string, kind provisioner.Kind) func(*checks.Facts) {
 	return func(f *checks.Facts) {
-		f.Volumes[0].Status.Error = &apiv1.Error{Kind: string(kind), Code: code, Message: "Azure says " + code}
+		f.Volumes[0].Status.Error = &apiv1.Error{Reason: string(kind), Code: code, Message: "Azure says " + code}
 	}
 }
 

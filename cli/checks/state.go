@@ -101,8 +101,8 @@ func (f Facts) replicas() []problem {
 
 // nameOf names a volume by its claim, if it has one.
 func nameOf(v *apiv1.AzVolume) string {
-	if v.Spec.PersistentVolumeClaim != "" {
-		return "claim " + v.Spec.PersistentVolumeClaim
+	if claim := v.Claim(); claim != nil {
+		return "claim " + claim.String()
 	}
 	return "AzVolume " + v.Name
 }
@@ -188,7 +188,7 @@ func (f Facts) clocks() []problem {
 			continue
 		}
 		state, _ := nodehealth.Published(d)
-		promised := time.Duration(d.Status.HeartbeatSeconds) * time.Second
+		promised := time.Duration(d.Status.HeartbeatPeriodSeconds) * time.Second
 		switch ahead := at.Sub(f.Now); {
 		case ahead > clockDifference:
 			found = append(found, warning("the clock of node %s is %s ahead", d.Name, ahead.Round(time.Second)))

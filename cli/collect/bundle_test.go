@@ -69,7 +69,7 @@ func bundled(t *testing.T) (*stage, []client.Object) {
 	s := newStage()
 	runs(s.pod)
 	s.volume.Status.PersistentVolume = "pv"
-	s.volume.Status.Operation = &apiv1.Operation{Kind: "AttachDisk", ResumeToken: planted}
+	s.volume.Status.Operation = &apiv1.Operation{Type: "AttachDisk", ResumeToken: planted}
 	s.volume.Status.Conditions = append(s.volume.Status.Conditions, metav1.Condition{
 		Type: placement.ConditionReplicasAttached, Status: metav1.ConditionFalse, Reason: apiv1.ReasonReplicasMissing,
 		Message: planted,

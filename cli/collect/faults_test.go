@@ -173,7 +173,7 @@ func claimFaults() map[string]fault {
 				nil
 		}), "FinalizerWaits", "backup.example.com/keep", "which program"},
 		"a volume that is being deleted": {changed(newStage(), claimAsked, func(s *stage) {
-			s.volume.DeletionTimestamp, s.volume.Spec.DeleteDisk = objects.Ago(10*time.Second), true
+			s.volume.DeletionTimestamp, s.volume.Spec.DeletionPolicy = objects.Ago(10*time.Second), apiv1.DeletionDelete
 			objects.Owned("", 4, apiv1.OwnershipReleased)(s.volume)
 			s.attachments, s.pod, s.pv.Status.Phase = nil, nil, corev1.VolumeReleased
 			s.diskStep(operation.Job{})
@@ -306,7 +306,7 @@ func failoverFaults() map[string]fault {
 			fenced(s, operation.Job{})
 		}), "Fencing", "detaches the disk from it by force", "expected to end by"},
 		"a lost node that cannot write any more": {changed(heldBy(apiv1.OwnershipHeld), decided, func(s *stage) {
-			objects.Proved(s.attachments["a"], apiv1.ProofDetached).Status.Proof.Time = *objects.Ago(time.Second)
+			objects.Proved(s.attachments["a"], apiv1.ProofDetached).Status.Proof.ProvenTime = *objects.Ago(time.Second)
 		}), "FailoverProven", "cannot write any more", "expected to end by"},
 		"a fence that Azure refuses": {changed(heldBy(apiv1.OwnershipHeld), decided, func(s *stage) {
 			fenced(s, operation.Job{})
@@ -508,7 +508,7 @@ func diskFaults() map[string]fault {
 		}), "ReplicaAttaching", "A replica is being attached to node a", "expected to end by 12:00:59"},
 		"a growth that Azure refuses while the disk is shared": {changed(newStage(), inUse, func(s *stage) {
 			s.volume.Spec.CapacityBytes, s.volume.Generation = 2<<30, 2
-			begun := &apiv1.Operation{Kind: string(operation.WorkUpdateDisk), StartTime: *objects.Ago(time.Second)}
+			begun := &apiv1.Operation{Type: string(operation.WorkUpdateDisk), StartTime: *objects.Ago(time.Second)}
 			s.volume.Status.State, s.volume.Status.Operation = apiv1.VolumeUpdating, begun
 			s.diskStep(operation.Job{Work: operation.WorkUpdateDisk, Phase: operation.PhaseEnded, Begun: begun,
 				Ended: objects.Now, Truth: operation.Truth{
@@ -518,19 +518,19 @@ func diskFaults() map[string]fault {
 		}), "UpdateRefused", "only while it is attached nowhere", "end its pods first"},
 		"a growth that is being made": {changed(newStage(), inUse, func(s *stage) {
 			s.volume.Spec.Disk.MaxShares, s.volume.Spec.CapacityBytes, s.volume.Generation = 1, 2<<30, 2
-			s.volume.Status.UpdateSince = &metav1.MicroTime{Time: objects.Now.Add(-time.Second)}
+			s.volume.Status.UpdateWantedTime = &metav1.MicroTime{Time: objects.Now.Add(-time.Second)}
 			s.diskStep(operation.Job{})
 		}), "Updating", "is being changed", "expected to end by"},
 		"a growth that Azure fails": {changed(newStage(), inUse, func(s *stage) {
 			s.volume.Spec.Disk.MaxShares, s.volume.Spec.CapacityBytes, s.volume.Generation = 1, 2<<30, 2
-			begun := &apiv1.Operation{Kind: string(operation.WorkUpdateDisk), StartTime: *objects.Ago(time.Second)}
+			begun := &apiv1.Operation{Type: string(operation.WorkUpdateDisk), StartTime: *objects.Ago(time.Second)}
 			s.volume.Status.State, s.volume.Status.Operation = apiv1.VolumeUpdating, begun
 			job := refused(operation.WorkUpdateDisk, provisioner.Conflict, "")
 			job.Begun = begun
 			s.diskStep(job)
 		}), "UpdateFailed", "change disk vol", "remove what Azure names"},
 		"a disk that Azure converts": {changed(newStage(), inUse, func(s *stage) {
-			begun := &apiv1.Operation{Kind: string(operation.WorkUpdateDisk), StartTime: *objects.Ago(time.Second)}
+			begun := &apiv1.Operation{Type: string(operation.WorkUpdateDisk), StartTime: *objects.Ago(time.Second)}
 			s.volume.Status.State, s.volume.Status.Operation = apiv1.VolumeUpdating, begun
 			s.diskStep(operation.Job{Work: operation.WorkUpdateDisk, Phase: operation.PhaseEnded, Begun: begun,
 				Ended: objects.Now, Truth: operation.Truth{
@@ -549,14 +549,14 @@ func diskFaults() map[string]fault {
 			disk.LostWrites(s.volume, []*apiv1.AzDriverNode{{
 				ObjectMeta: metav1.ObjectMeta{Name: "a"},
 				Status: apiv1.AzDriverNodeStatus{LostWrites: []apiv1.LostWrites{
-					{VolumeName: s.volume.Name, Time: *objects.Ago(time.Minute), Message: "input/output error"},
+					{VolumeName: s.volume.Name, LossTime: *objects.Ago(time.Minute), Message: "input/output error"},
 				}},
 			}}, objects.Now, &s.volume.Status)
 			s.pod = nil
 			s.subject = explain.Subject{Kind: explain.KindClaim, Namespace: shop, Name: "data"}
 		}), "FlushFailed", "may be lost", "check the application's data"},
 		"a disk that Azure does not delete": {changed(newStage(), claimAsked, func(s *stage) {
-			s.volume.DeletionTimestamp, s.volume.Spec.DeleteDisk = objects.Ago(time.Minute), true
+			s.volume.DeletionTimestamp, s.volume.Spec.DeletionPolicy = objects.Ago(time.Minute), apiv1.DeletionDelete
 			objects.Owned("", 4, apiv1.OwnershipReleased)(s.volume)
 			s.attachments, s.pod = map[string]*apiv1.AzVolumeAttachment{}, nil
 			s.pv.Status.Phase = corev1.VolumeReleased

@@ -290,7 +290,7 @@ func (s *stage) diskStep(job operation.Job) {
 func heldBy(state apiv1.OwnershipState) *stage {
 	s := newStage()
 	objects.Owned("a", 4, state)(s.volume)
-	s.volume.Status.Primary.Since = objects.Ago(5 * time.Second)
+	s.volume.Status.Primary.LastTransitionTime = objects.Ago(5 * time.Second)
 	delete(s.attachments, "b")
 	s.attached("a", apiv1.RolePrimary, 4)
 	s.nodes["a"].stages(s.volume.Name, 4)

@@ -16,7 +16,7 @@ func (f Facts) failed(e *apiv1.Error, otherwise string, doing string, failingSin
 	if id == otherwise {
 		v.Sentence = "Azure does not " + doing + "."
 	}
-	again := f.Now.Add(operation.RetryIn(failingSince, e.Time.Time, f.Now))
+	again := f.Now.Add(operation.RetryIn(failingSince, e.FailureTime.Time, f.Now))
 	if v.Outcome == cause.Waits {
 		return v.then("nothing: the driver asks again at about %s", f.clock(again))
 	}

@@ -51,8 +51,8 @@ func (f Facts) volumeChain(v *Volume) []Link {
 	if last := az.Status.LastRelease; last != nil {
 		links = append(links, Link{
 			Object: "last release",
-			Says:   fmt.Sprintf("by node %s, epoch %d, proof %s", last.NodeName, last.Proof.Epoch, last.Proof.Kind),
-			Since:  moment(last.Proof.Time),
+			Says:   fmt.Sprintf("by node %s, epoch %d, proof %s", last.NodeName, last.Proof.Epoch, last.Proof.Type),
+			Since:  moment(last.Proof.ProvenTime),
 		})
 	}
 	attachments := slices.SortedFunc(slices.Values(v.Attachments), func(a, b *apiv1.AzVolumeAttachment) int {
@@ -65,10 +65,10 @@ func (f Facts) volumeChain(v *Volume) []Link {
 }
 
 func sinceOf(o *apiv1.Ownership) *time.Time {
-	if o == nil || o.Since == nil {
+	if o == nil || o.LastTransitionTime == nil {
 		return nil
 	}
-	return &o.Since.Time
+	return &o.LastTransitionTime.Time
 }
 
 func volumeSays(v *Volume) string {
@@ -98,7 +98,7 @@ func attachmentLink(a *apiv1.AzVolumeAttachment) Link {
 		says += fmt.Sprintf(", LUN %d", *a.Status.LUN)
 	}
 	if p := a.Status.Proof; p != nil {
-		says += fmt.Sprintf(", proof %s of epoch %d", p.Kind, p.Epoch)
+		says += fmt.Sprintf(", proof %s of epoch %d", p.Type, p.Epoch)
 	}
 	if a.DeletionTimestamp != nil {
 		says += ", being deleted"

@@ -175,7 +175,7 @@ func (f Facts) creation(v *Volume) Finding {
 		return find(apiv1.ReasonFilling, "Azure copies the content of the source into the disk of %s.", v.claim()).
 			quoting(ready.Message).
 			seen(f.azEvidence(v)...)
-	case az.Status.Error != nil && az.Status.Error.Kind == string(provisioner.AlreadyExists):
+	case az.Status.Error != nil && az.Status.Error.Reason == string(provisioner.AlreadyExists):
 		return find(apiv1.ReasonForeignDisk, "Azure has a disk %s that was not created for %s.", az.Spec.Disk.Name, v.claim()).
 			quoting(az.Status.Error.Message).seen(f.azEvidence(v)...)
 	case gone(az):

@@ -84,8 +84,8 @@ func (f Facts) unstaging(v *Volume, holder string) Finding {
 		}
 	}
 	since := f.Now
-	if p := v.AzVolume.Status.Primary; p.Since != nil && p.State == apiv1.OwnershipReleasing {
-		since = p.Since.Time
+	if p := v.AzVolume.Status.Primary; p.LastTransitionTime != nil && p.State == apiv1.OwnershipReleasing {
+		since = p.LastTransitionTime.Time
 	}
 	health := nodehealth.Unknown
 	if n.DriverNode != nil {
@@ -168,7 +168,7 @@ func (f Facts) leftOver(v *Volume, node string, wait publishing.Wait) Finding {
 		seen := attachmentEvidence(a, c)
 		if e := a.Status.Error; e != nil {
 			return f.failed(e, apiv1.ReasonDetachFailed, "detach the disk from node "+a.Spec.NodeName, transition(c,
-				e.Time.Time)).
+				e.FailureTime.Time)).
 				seen(seen)
 		}
 		if c != nil && c.Reason == apiv1.ReasonWaitingForQuota {
@@ -193,8 +193,8 @@ func (f Facts) leftOver(v *Volume, node string, wait publishing.Wait) Finding {
 func (f Facts) fencing(v *Volume, holder string) Finding {
 	a, seen := attachmentTo(v, holder), f.azEvidence(v)
 	began := f.Now
-	if p := v.AzVolume.Status.Primary; p.Since != nil {
-		began = p.Since.Time
+	if p := v.AzVolume.Status.Primary; p.LastTransitionTime != nil {
+		began = p.LastTransitionTime.Time
 	}
 	if a == nil {
 		return f.until(find(apiv1.ReasonFencing, "Node %s was lost, and the driver takes the volume from it.", holder).
@@ -208,18 +208,18 @@ func (f Facts) fencing(v *Volume, holder string) Finding {
 			seen(f.said(e))
 	}
 	switch {
-	case ownership.HasProof(a) && a.Status.Proof.Kind != apiv1.ProofUnstaged:
+	case ownership.HasProof(a) && a.Status.Proof.Type != apiv1.ProofUnstaged:
 		proof := a.Status.Proof
 		seen = append(seen, Evidence{
 			Object: "AzVolumeAttachment " + a.Name,
-			Says:   fmt.Sprintf("proof %s that the node cannot write", proof.Kind),
-			Since:  moment(proof.Time),
+			Says:   fmt.Sprintf("proof %s that the node cannot write", proof.Type),
+			Since:  moment(proof.ProvenTime),
 		})
 		return f.until(find(apiv1.ReasonFailoverProven, "Node %s was lost and cannot write any more. The volume is being released.", holder).
-			seen(seen...), proof.Time.Time)
+			seen(seen...), proof.ProvenTime.Time)
 	case a.Status.Error != nil:
 		v := f.failed(a.Status.Error, apiv1.ReasonDetachFailed, "detach the disk from the lost node "+holder, transition(c,
-			a.Status.Error.Time.Time))
+			a.Status.Error.FailureTime.Time))
 		return v.seen(seen...)
 	case c != nil && c.Reason == apiv1.ReasonGuardsFencedNode:
 		return find(apiv1.ReasonGuardsFencedNode, "The disk stays attached to node %s until Azure has detached it from another lost node.", holder).

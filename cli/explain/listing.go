@@ -72,7 +72,9 @@ func volumeRow(az *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment) Volu
 		ReplicasWanted:   az.WantedReplicas(),
 		Fencing:          string(az.Status.Fencing),
 	}
-	row.Namespace, row.Claim, _ = strings.Cut(az.Spec.PersistentVolumeClaim, "/")
+	if claim := az.Claim(); claim != nil {
+		row.Namespace, row.Claim = claim.Namespace, claim.Name
+	}
 	if r := az.Status.Replicas; r != nil {
 		row.ReplicasReady, row.ReplicasWanted = r.Ready, r.Wanted
 	}

@@ -18,7 +18,7 @@ import (
 )
 
 func provisionedFor(name string) func(*apiv1.AzVolume) {
-	return func(v *apiv1.AzVolume) { v.Spec.PersistentVolumeClaim = name }
+	return func(v *apiv1.AzVolume) { v.Spec.ClaimRef = objects.Claim(name) }
 }
 
 func conditioned(kind, reason string) func(*apiv1.AzVolume) {
@@ -69,7 +69,9 @@ func TestARowOfAVolume(t *testing.T) {
 				func(v *apiv1.AzVolume) { v.Status.PersistentVolume = "pv" }), nil, "|pv|Created (UpdateRefused)||0/1||"},
 		"a volume that is being deleted": {
 			objects.NewVolume(objects.NeverOwned,
-				func(v *apiv1.AzVolume) { v.DeletionTimestamp, v.Spec.DeleteDisk = objects.Ago(time.Second), true }), nil,
+				func(v *apiv1.AzVolume) {
+					v.DeletionTimestamp, v.Spec.DeletionPolicy = objects.Ago(time.Second), apiv1.DeletionDelete
+				}), nil,
 			"|vol|Created (Deleting)||0/1||"},
 		"a volume whose AzVolume was deleted and is kept": {
 			objects.NewVolume(objects.NeverOwned, func(v *apiv1.AzVolume) { v.DeletionTimestamp = objects.Ago(time.Second) }),

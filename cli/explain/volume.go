@@ -26,8 +26,8 @@ func transition(c *metav1.Condition, otherwise time.Time) time.Time {
 // gone reports whether Azure has said that the disk of a volume that had one does not exist.
 func gone(az *apiv1.AzVolume) bool {
 	e := az.Status.Error
-	return az.Status.State == apiv1.VolumeCreationFailed && e != nil && e.Kind == string(provisioner.NotFound) &&
-		(az.Status.DiskURI != "" || az.Spec.Origin == apiv1.OriginAdopted || az.Status.PersistentVolume != "")
+	return az.Status.State == apiv1.VolumeCreationFailed && e != nil && e.Reason == string(provisioner.NotFound) &&
+		(az.Status.DiskID != "" || az.Spec.Origin == apiv1.OriginAdopted || az.Status.PersistentVolume != "")
 }
 
 // volumeSubject explains a claim or a PersistentVolume.
@@ -144,7 +144,7 @@ func (f Facts) deletion(v *Volume) Finding {
 	}
 	if e := az.Status.Error; e != nil && az.Status.State == apiv1.VolumeDeletionFailed {
 		c := meta.FindStatusCondition(az.Status.Conditions, disk.ConditionReady)
-		return f.failed(e, apiv1.ReasonDeletionFailed, "delete disk "+az.Spec.Disk.Name, transition(c, e.Time.Time)).
+		return f.failed(e, apiv1.ReasonDeletionFailed, "delete disk "+az.Spec.Disk.Name, transition(c, e.FailureTime.Time)).
 			seen(f.azEvidence(v)...)
 	}
 	since := f.Now
@@ -155,7 +155,7 @@ func (f Facts) deletion(v *Volume) Finding {
 		since = v.PersistentVolume.DeletionTimestamp.Time
 	}
 	deleting := find(apiv1.ReasonDeleting, "The volume of %s is being deleted, with its disk.", v.claim())
-	if az.DeletionTimestamp != nil && !az.Spec.DeleteDisk && az.Status.DiskURI != "" {
+	if az.DeletionTimestamp != nil && !az.DeletesDisk() && az.Status.DiskID != "" {
 		deleting = find(apiv1.ReasonDeleting, "AzVolume %s of %s is being deleted; the disk stays at Azure.", az.Name, v.claim())
 	}
 	return f.until(deleting.seen(f.azEvidence(v)...), since)
@@ -234,7 +234,7 @@ func (f Facts) update(v *Volume, c *metav1.Condition) (Finding, bool) {
 			seen(f.azEvidence(v)...), true
 	case apiv1.ReasonUpdateFailed:
 		if e := az.Status.Error; e != nil {
-			return f.failed(e, apiv1.ReasonUpdateFailed, "change disk "+az.Spec.Disk.Name, transition(c, e.Time.Time)).
+			return f.failed(e, apiv1.ReasonUpdateFailed, "change disk "+az.Spec.Disk.Name, transition(c, e.FailureTime.Time)).
 				seen(f.azEvidence(v)...), true
 		}
 		return find(apiv1.ReasonUpdateFailed, "Azure failed the change of the disk of %s.", v.claim()).quoting(c.Message).
@@ -266,8 +266,8 @@ func (f Facts) azEvidence(v *Volume) []Evidence {
 			says = fmt.Sprintf("ownership %s by node %s, epoch %d", p.State, p.NodeName, p.Epoch)
 		}
 		e := Evidence{Object: "AzVolume " + az.Name, Says: says}
-		if p.Since != nil {
-			e.Since = &p.Since.Time
+		if p.LastTransitionTime != nil {
+			e.Since = &p.LastTransitionTime.Time
 		}
 		all = append(all, e)
 	}

@@ -34,7 +34,7 @@ func TestGetOverARealAPIServer(t *testing.T) {
 	v := objects.NewVolume(objects.Owned("b", 2, apiv1.OwnershipHeld), func(v *apiv1.AzVolume) {
 		v.Namespace, v.Spec.Disk.Name = l.namespace, "other"
 		v.Name = apiv1.VolumeName(v.Spec.Disk.SubscriptionID, "g", "other")
-		v.Spec.PersistentVolumeClaim = "other/logs"
+		v.Spec.ClaimRef = objects.Claim("other/logs")
 		v.Status.Replicas, v.Status.Fencing = &apiv1.ReplicaCount{Ready: 1, Wanted: 1}, apiv1.FencingForcedDetach
 	})
 	l.put(t, v)

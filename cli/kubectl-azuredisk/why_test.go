@@ -145,8 +145,8 @@ func newLab(t *testing.T) *lab {
 	v := objects.NewVolume(objects.Owned("a", 4, apiv1.OwnershipHeld))
 	v.Namespace, v.Spec.Disk.MaxShares = l.namespace, 2
 	v.Name = apiv1.VolumeName(v.Spec.Disk.SubscriptionID, "g", "vol")
-	v.Spec.PersistentVolumeClaim = l.namespace + "/data"
-	v.Status.Primary.Since = ptr.To(metav1.Now())
+	v.Spec.ClaimRef = objects.Claim(l.namespace + "/data")
+	v.Status.Primary.LastTransitionTime = ptr.To(metav1.Now())
 	l.put(t, v)
 	a := objects.NewAttachment("a", apiv1.RolePrimary, 4, apiv1.AttachmentAttached)
 	a.Namespace, a.Name, a.Spec.VolumeName = l.namespace, apiv1.AttachmentName(v.Name, "a"), v.Name

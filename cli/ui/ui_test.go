@@ -47,7 +47,7 @@ func (s *source) add(v *apiv1.AzVolume) {
 }
 
 func volume(claim string) *apiv1.AzVolume {
-	return objects.NewVolume(func(v *apiv1.AzVolume) { v.Name, v.Spec.PersistentVolumeClaim = claim, claim })
+	return objects.NewVolume(func(v *apiv1.AzVolume) { v.Name, v.Spec.ClaimRef = claim, objects.Claim(claim) })
 }
 
 // start serves a page, and returns its address with the token, and the node that each action ran for.

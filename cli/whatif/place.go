@@ -124,9 +124,8 @@ func (w *world) byDetach(volumes []scheduler.Volume) []string {
 
 // claimOf names a volume by its claim.
 func (w *world) claimOf(volume string) string {
-	if az := w.volumes[volume]; az != nil && az.Spec.PersistentVolumeClaim != "" {
-		_, name, _ := strings.Cut(az.Spec.PersistentVolumeClaim, "/")
-		return "claim " + name
+	if az := w.volumes[volume]; az != nil && az.Claim() != nil {
+		return "claim " + az.Claim().Name
 	}
 	return "volume " + volume
 }

@@ -102,7 +102,7 @@ func (w *town) volume(name, primary string, replicas ...string) {
 	})
 	az := apiv1.VolumeName("00000000-0000-0000-0000-000000000001", "g", name)
 	w.Volumes = append(w.Volumes, objects.NewVolume(objects.Owned(primary, 1, apiv1.OwnershipHeld), func(v *apiv1.AzVolume) {
-		v.Name, v.Spec.Disk.Name, v.Spec.PersistentVolumeClaim = az, name, "shop/"+name
+		v.Name, v.Spec.Disk.Name, v.Spec.ClaimRef = az, name, objects.Claim("shop/"+name)
 		v.Status.Fencing = apiv1.FencingPreemption
 	}))
 	for i, node := range append([]string{primary}, replicas...) {

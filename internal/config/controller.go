@@ -25,7 +25,7 @@ const mostTags = 30
 // How nodes are probed.
 const (
 	ProbeKubelet = "kubelet"
-	ProbeOff     = "off"
+	ProbeNone    = "none"
 )
 
 // Controller are the settings of `azuredisk controller`.
@@ -57,7 +57,7 @@ type Controller struct {
 	HeartbeatStaleAfter time.Duration
 	// FailoverEnabled lets the controller fence nodes that are lost.
 	FailoverEnabled bool
-	// FailoverProbe is how nodes are probed: kubelet or off.
+	// FailoverProbe is how nodes are probed: kubelet or none.
 	FailoverProbe string
 	// FailoverMassLossThreshold is the percentage of nodes above which a loss of so many at once is
 	// not believed.
@@ -113,7 +113,7 @@ func (c *Controller) AddFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&c.FailoverEnabled, "failover-enabled", true,
 		"take volumes from nodes that are lost; without it only Kubernetes does")
 	flags.StringVar(&c.FailoverProbe, "failover-probe", ProbeKubelet,
-		"second sign that a node is lost: kubelet (its port does not answer) or off (its lease, 40 s by default, has to run out)")
+		"second sign that a node is lost: kubelet (its port does not answer) or none (its lease, 40 s by default, has to run out)")
 	flags.DurationVar(&c.FailoverPatience, "failover-patience", nodehealth.DefaultPatience,
 		"how long a node whose kubelet does not answer may take to answer a request for a heartbeat before it is lost; 1s to 1m")
 	flags.IntVar(&c.FailoverMassLossThreshold, "failover-mass-loss-threshold", 45,
@@ -139,8 +139,8 @@ func (c *Controller) Validate() error {
 		faultIf(c.Endpoint == "", "endpoint: must not be empty"),
 		faultIf(c.HeartbeatStaleAfter <= 0, "heartbeat-stale-after: %s must be above 0", c.HeartbeatStaleAfter),
 		faultIf(c.CleanUpDelay < 0, "clean-up-delay: %s must not be negative", c.CleanUpDelay),
-		faultIf(c.FailoverProbe != ProbeKubelet && c.FailoverProbe != ProbeOff, "failover-probe: %q must be %s or %s",
-			c.FailoverProbe, ProbeKubelet, ProbeOff),
+		faultIf(c.FailoverProbe != ProbeKubelet && c.FailoverProbe != ProbeNone, "failover-probe: %q must be %s or %s",
+			c.FailoverProbe, ProbeKubelet, ProbeNone),
 		faultIf(c.FailoverPatience < time.Second || c.FailoverPatience > time.Minute,
 			"failover-patience: %s must be 1s to 1m", c.FailoverPatience),
 		faultIf(c.FailoverMassLossThreshold < 1 || c.FailoverMassLossThreshold > 100,

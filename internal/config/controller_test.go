@@ -34,12 +34,12 @@ func TestControllerDefaultsAreValidAndFailOver(t *testing.T) {
 }
 
 func TestFailoverCanBeSwitchedOffPartByPart(t *testing.T) {
-	s := controllerSettings(t, "--failover-enabled=false", "--failover-probe=off", "--failover-mass-loss-threshold=100",
+	s := controllerSettings(t, "--failover-enabled=false", "--failover-probe=none", "--failover-mass-loss-threshold=100",
 		"--failover-out-of-service-taint=false")
 	if err := s.Validate(); err != nil {
 		t.Error(err)
 	}
-	if s.FailoverEnabled || s.FailoverProbe != config.ProbeOff || s.FailoverMassLossThreshold != 100 ||
+	if s.FailoverEnabled || s.FailoverProbe != config.ProbeNone || s.FailoverMassLossThreshold != 100 ||
 		s.FailoverOutOfServiceTaint {
 		t.Errorf("%+v", s)
 	}
@@ -56,7 +56,7 @@ func TestControllerValidateListsAllFaults(t *testing.T) {
 	for _, fault := range []string{
 		"endpoint:", "cloud-config:", "clean-up-delay:", "heartbeat-stale-after:",
 		"replica-reserved-slots:", "replica-node-label:", "lease-duration ",
-		`failover-probe: "ping" must be kubelet or off`, "failover-mass-loss-threshold: 101 must be 1 to 100 percent",
+		`failover-probe: "ping" must be kubelet or none`, "failover-mass-loss-threshold: 101 must be 1 to 100 percent",
 	} {
 		if !strings.Contains("\n"+err.Error(), "\n"+fault) {
 			t.Errorf("no fault says %s", fault)

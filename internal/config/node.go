@@ -16,7 +16,7 @@ import (
 // Values of --persistent-reservations.
 const (
 	ReservationsAuto = "auto"
-	reservationsOff  = "off"
+	reservationsDisabled = "disabled"
 )
 
 // Node are the settings of `azuredisk node`.
@@ -64,7 +64,7 @@ type Node struct {
 	// MaxFormatsAndChecks is how many filesystems are made or checked in full at once; 0 for any
 	// number.
 	MaxFormatsAndChecks int
-	// PersistentReservations is auto or off: whether shared disks are reserved.
+	// PersistentReservations is auto or disabled: whether shared disks are reserved.
 	PersistentReservations string
 	// NVMeReservations lets the node reserve shared disks that are NVMe namespaces.
 	NVMeReservations bool
@@ -111,7 +111,7 @@ func (n *Node) AddFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&n.MaxFormatsAndChecks, "max-formats-and-checks", 2,
 		"filesystems that are made or checked in full at once, because each takes memory, and more for a larger disk; 0 for any number. A check of a clean filesystem does not count")
 	flags.StringVar(&n.PersistentReservations, "persistent-reservations", ReservationsAuto,
-		"auto: reserve a shared disk for the node that uses its filesystem, so that a lost node is fenced by the disk; off: for no volume")
+		"auto: reserve a shared disk for the node that uses its filesystem, so that a lost node is fenced by the disk; disabled: for no volume")
 	flags.BoolVar(&n.NVMeReservations, "nvme-reservations", false,
 		"reserve also shared disks that this node has as NVMe namespaces; no NVMe disk of Azure has passed the driver's tests of reservations yet")
 	flags.BoolVar(&n.DiskMetrics, "disk-metrics", false,
@@ -148,8 +148,8 @@ func (n *Node) Validate() error {
 		faultIf(n.MaxVolumes < 0, "max-volumes: %d must not be negative", n.MaxVolumes),
 		faultIf(n.ReservedSlots < 0, "reserved-volume-slots: %d must not be negative", n.ReservedSlots),
 		faultIf(n.DefaultMaxVolumes < 1, "default-max-volumes: %d must be at least 1", n.DefaultMaxVolumes),
-		faultIf(n.PersistentReservations != ReservationsAuto && n.PersistentReservations != reservationsOff,
-			"persistent-reservations: %q must be auto or off", n.PersistentReservations),
+		faultIf(n.PersistentReservations != ReservationsAuto && n.PersistentReservations != reservationsDisabled,
+			"persistent-reservations: %q must be auto or disabled", n.PersistentReservations),
 		n.validateSources(),
 	}
 	if u, err := url.Parse(n.IMDSEndpoint); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {

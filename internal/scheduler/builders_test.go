@@ -20,8 +20,8 @@ func node(name string, change ...func(*apiv1.AzDriverNode)) *apiv1.AzDriverNode 
 		ObjectMeta: metav1.ObjectMeta{Namespace: apiv1.DefaultNamespace, Name: name},
 		Spec:       apiv1.AzDriverNodeSpec{VMID: "/vm/" + name},
 		Status: apiv1.AzDriverNodeStatus{
-			HeartbeatTime:    ptr.To(metav1.NewMicroTime(epoch)),
-			HeartbeatSeconds: 10,
+			HeartbeatTime:          ptr.To(metav1.NewMicroTime(epoch)),
+			HeartbeatPeriodSeconds: 10,
 			Conditions: []metav1.Condition{{Type: apiv1.NodeConditionReady, Status: metav1.ConditionTrue,
 				Reason: "Serving"}},
 		},

@@ -65,7 +65,7 @@ func (w Workload) Claim() string { return "data-" + w.Pod() }
 func (w Workload) storageClass(scenario, driver string) *storagev1.StorageClass {
 	reservations := "auto"
 	if w.NoReservations {
-		reservations = "off"
+		reservations = "disabled"
 	}
 	sku := "Premium_LRS"
 	if w.ZRS {

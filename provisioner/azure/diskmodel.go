@@ -129,7 +129,7 @@ func settingsOf(d *armcompute.Disk) provisioner.DiskSettings {
 	if p := d.Properties; p != nil {
 		s.DiskIOPSReadWrite, s.DiskMBpsReadWrite = p.DiskIOPSReadWrite, p.DiskMBpsReadWrite
 		s.DiskIOPSReadOnly, s.DiskMBpsReadOnly = p.DiskIOPSReadOnly, p.DiskMBpsReadOnly
-		s.Tier, s.EnableBursting = client.Value(p.Tier), client.Value(p.BurstingEnabled)
+		s.Tier, s.BurstingEnabled = client.Value(p.Tier), client.Value(p.BurstingEnabled)
 		s.NetworkAccessPolicy, s.PublicNetworkAccess = string(client.Value(p.NetworkAccessPolicy)), string(
 			client.Value(p.PublicNetworkAccess))
 		s.DiskAccessID = client.Value(p.DiskAccessID)
@@ -145,7 +145,7 @@ func immutableOf(p *armcompute.DiskProperties) provisioner.ImmutableDiskSettings
 	}
 	t.OptimizedForFrequentAttach = client.Value(p.OptimizedForFrequentAttach)
 	if p.CreationData != nil {
-		t.LogicalSectorSize, t.EnablePerformancePlus = p.CreationData.LogicalSectorSize, client.Value(
+		t.LogicalSectorSizeBytes, t.PerformancePlusEnabled = p.CreationData.LogicalSectorSize, client.Value(
 			p.CreationData.PerformancePlus)
 	}
 	if p.Encryption != nil {
@@ -164,11 +164,11 @@ func set(d *armcompute.Disk, s provisioner.DiskSettings, t provisioner.Immutable
 	p := d.Properties
 	p.DiskIOPSReadWrite, p.DiskMBpsReadWrite = s.DiskIOPSReadWrite, s.DiskMBpsReadWrite
 	p.DiskIOPSReadOnly, p.DiskMBpsReadOnly = s.DiskIOPSReadOnly, s.DiskMBpsReadOnly
-	p.Tier, p.BurstingEnabled = optional(s.Tier), optional(s.EnableBursting)
+	p.Tier, p.BurstingEnabled = optional(s.Tier), optional(s.BurstingEnabled)
 	p.NetworkAccessPolicy = optional(armcompute.NetworkAccessPolicy(s.NetworkAccessPolicy))
 	p.PublicNetworkAccess = optional(armcompute.PublicNetworkAccess(s.PublicNetworkAccess))
 	p.DiskAccessID = optional(s.DiskAccessID)
-	p.CreationData.LogicalSectorSize, p.CreationData.PerformancePlus = t.LogicalSectorSize, optional(t.EnablePerformancePlus)
+	p.CreationData.LogicalSectorSize, p.CreationData.PerformancePlus = t.LogicalSectorSizeBytes, optional(t.PerformancePlusEnabled)
 	p.OptimizedForFrequentAttach = optional(t.OptimizedForFrequentAttach)
 	if t.DiskEncryptionSetID != "" || t.DiskEncryptionType != "" {
 		p.Encryption = &armcompute.Encryption{
@@ -192,7 +192,7 @@ func changeOf(found provisioner.Disk, change provisioner.DiskChange) (body armco
 		DiskIOPSReadOnly:    differing(is.DiskIOPSReadOnly, to.DiskIOPSReadOnly),
 		DiskMBpsReadOnly:    differing(is.DiskMBpsReadOnly, to.DiskMBpsReadOnly),
 		Tier:                differing(&is.Tier, &to.Tier),
-		BurstingEnabled:     differing(&is.EnableBursting, &to.EnableBursting),
+		BurstingEnabled:     differing(&is.BurstingEnabled, &to.BurstingEnabled),
 		NetworkAccessPolicy: (*armcompute.NetworkAccessPolicy)(differing(&is.NetworkAccessPolicy, &to.NetworkAccessPolicy)),
 		PublicNetworkAccess: (*armcompute.PublicNetworkAccess)(differing(&is.PublicNetworkAccess, &to.PublicNetworkAccess)),
 		DiskAccessID:        differing(&is.DiskAccessID, &to.DiskAccessID),

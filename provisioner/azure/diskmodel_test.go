@@ -17,7 +17,7 @@ func TestNoChangeOfADiskSendsANull(t *testing.T) {
 		NetworkAccessPolicy: "AllowPrivate",
 		PublicNetworkAccess: "Disabled",
 		DiskAccessID:        "/access",
-		EnableBursting:      true,
+		BurstingEnabled:     true,
 		Tags:                map[string]string{"a": "1"},
 	}
 	is := provisioner.Disk{SizeBytes: gib, DiskSettings: private}

@@ -22,7 +22,7 @@ func changeTests() []test {
 				{},
 				{
 					SizeBytes: before.SizeBytes,
-					From:      provisioner.DiskSettings{EnableBursting: true, Tier: "P30"},
+					From:      provisioner.DiskSettings{BurstingEnabled: true, Tier: "P30"},
 					To:        before.DiskSettings,
 				},
 				{From: provisioner.DiskSettings{
@@ -76,12 +76,12 @@ func changeTests() []test {
 			r.done(op, err)
 			r.changes(id, provisioner.DiskSettings{Tier: "P40"})
 			op, err = r.Cloud.Disks().Update(r.ctx, id,
-				provisioner.DiskChange{To: provisioner.DiskSettings{EnableBursting: true}})
+				provisioner.DiskChange{To: provisioner.DiskSettings{BurstingEnabled: true}})
 			r.fails(provisioner.FailedPrecondition, op, err)
 			op, err = r.Cloud.Attachments().Detach(r.ctx, vm, id)
 			r.done(op, err)
-			r.changes(id, provisioner.DiskSettings{EnableBursting: true})
-			if d := r.get(id); d.Tier != "P40" || !d.EnableBursting {
+			r.changes(id, provisioner.DiskSettings{BurstingEnabled: true})
+			if d := r.get(id); d.Tier != "P40" || !d.BurstingEnabled {
 				r.Fatalf("%+v", d.DiskSettings)
 			}
 		}},
@@ -111,10 +111,10 @@ func changeTests() []test {
 			before := r.get(id)
 			for what, change := range map[string]provisioner.DiskChange{
 				"IOPS of a Premium SSD":    {To: provisioner.DiskSettings{DiskIOPSReadWrite: ptr(int64(5000))}},
-				"bursting of a small disk": {To: provisioner.DiskSettings{EnableBursting: true}},
+				"bursting of a small disk": {To: provisioner.DiskSettings{BurstingEnabled: true}},
 				"one that is right and one that is not": {
 					SizeBytes: 20 * GiB,
-					To:        provisioner.DiskSettings{EnableBursting: true},
+					To:        provisioner.DiskSettings{BurstingEnabled: true},
 				},
 			} {
 				op, err := r.Cloud.Disks().Update(r.ctx, id, change)

@@ -15,14 +15,14 @@ func (r *run) readsBackTuning() {
 	for what, change := range map[string]func(*provisioner.DiskSpec){
 		"a tier, bursting and frequent attach": func(s *provisioner.DiskSpec) {
 			s.SKUName, s.SizeBytes, s.Tier = "Premium_LRS", 1024*GiB, "P40"
-			s.EnableBursting, s.OptimizedForFrequentAttach = true, true
+			s.BurstingEnabled, s.OptimizedForFrequentAttach = true, true
 		},
 		"performance of a disk of its own": func(s *provisioner.DiskSpec) {
-			s.SKUName, s.Zone, s.SizeBytes, s.MaxShares, s.LogicalSectorSize = "UltraSSD_LRS", "1", 64*GiB, 2, &size
+			s.SKUName, s.Zone, s.SizeBytes, s.MaxShares, s.LogicalSectorSizeBytes = "UltraSSD_LRS", "1", 64*GiB, 2, &size
 			s.DiskIOPSReadWrite, s.DiskMBpsReadWrite, s.DiskIOPSReadOnly, s.DiskMBpsReadOnly = number(2000), number(200), number(
 				700), number(20)
 		},
-		"performance plus": func(s *provisioner.DiskSpec) { s.SizeBytes, s.EnablePerformancePlus = 513*GiB, true },
+		"performance plus": func(s *provisioner.DiskSpec) { s.SizeBytes, s.PerformancePlusEnabled = 513*GiB, true },
 		"access and encryption": func(s *provisioner.DiskSpec) {
 			s.NetworkAccessPolicy, s.PublicNetworkAccess, s.DiskAccessID = "AllowPrivate", "Disabled", access
 			s.DiskEncryptionSetID, s.DiskEncryptionType = set, "EncryptionAtRestWithCustomerKey"

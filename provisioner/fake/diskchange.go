@@ -66,7 +66,7 @@ func checkTuning(d provisioner.Disk) error {
 		return refuse("a disk has at most 400000 IOPS, not %d", *d.DiskIOPSReadWrite)
 	case d.Tier != "" && !premium:
 		return refuse("the tier of a %s disk cannot be chosen", d.SKUName)
-	case d.EnableBursting && (!premium || d.SizeBytes <= 512*gib || d.MaxShares > 1):
+	case d.BurstingEnabled && (!premium || d.SizeBytes <= 512*gib || d.MaxShares > 1):
 		return refuse("a %s disk of %d GiB with %d shares does not burst on demand", d.SKUName, d.SizeBytes/gib, d.MaxShares)
 	}
 	return nil
@@ -89,7 +89,7 @@ func checkChange(from, to provisioner.Disk, attached bool) error {
 		return refuse("disk %s cannot grow beyond 4 TiB while it is attached", from.ID)
 	case attached && converts && to.SKUName != "PremiumV2_LRS":
 		return refuse("the SKU of disk %s cannot change while it is attached", from.ID)
-	case attached && to.EnableBursting && !from.EnableBursting:
+	case attached && to.BurstingEnabled && !from.BurstingEnabled:
 		return refuse("bursting of disk %s cannot be turned on while it is attached", from.ID)
 	}
 	return nil

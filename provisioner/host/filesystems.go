@@ -49,14 +49,14 @@ func makeArguments(fs provisioner.Filesystem, options provisioner.FilesystemOpti
 	switch fs.Type {
 	case "ext4", "ext3", "ext2":
 		args = []string{"-F", "-q", "-m0", "-E", "nodiscard", "-U", fs.UUID}
-		option("-b", "", &options.BlockSize)
-		option("-I", "", &options.InodeSize)
+		option("-b", "", &options.BlockSizeBytes)
+		option("-I", "", &options.InodeSizeBytes)
 		option("-i", "", &options.BytesPerInode)
 		option("-N", "", &options.NumberOfInodes)
 	case "xfs":
 		args = []string{"-q", "-K", "-m", "uuid=" + fs.UUID}
-		option("-b", "size=", &options.BlockSize)
-		option("-i", "size=", &options.InodeSize)
+		option("-b", "size=", &options.BlockSizeBytes)
+		option("-i", "size=", &options.InodeSizeBytes)
 	case "btrfs":
 		args = []string{"-q", "-K", "-U", fs.UUID}
 	default:

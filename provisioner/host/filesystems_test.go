@@ -55,30 +55,30 @@ func TestAFilesystemHasItsOptions(t *testing.T) {
 		want    []string
 	}{
 		"ext4": {"ext4", provisioner.FilesystemOptions{
-			BlockSize:     1024,
-			InodeSize:     512,
-			BytesPerInode: 8192,
+			BlockSizeBytes: 1024,
+			InodeSizeBytes: 512,
+			BytesPerInode:  8192,
 		}, []string{"dumpe2fs", "-h"},
 			[]string{`Block size: +1024\n`, `Inode size:\s+512\n`, `Inode count: +40960\n`}},
 		"ext3 with a number of inodes": {"ext3", provisioner.FilesystemOptions{
-			BlockSize:      4096,
-			InodeSize:      1024,
+			BlockSizeBytes: 4096,
+			InodeSizeBytes: 1024,
 			NumberOfInodes: 2000,
 		}, []string{"dumpe2fs", "-h"},
 			[]string{`Block size: +4096\n`, `Inode size:\s+1024\n`, `Inode count: +(19|20)\d\d\n`}},
 		"ext2 with one inode, which is rounded up": {"ext2", provisioner.FilesystemOptions{NumberOfInodes: 1},
 			[]string{"dumpe2fs", "-h"}, []string{`Inode count: +\d\d+\n`}},
 		"ext4 with an inode for each block": {"ext4", provisioner.FilesystemOptions{
-			BlockSize:     4096,
-			InodeSize:     2048,
-			BytesPerInode: 4096,
+			BlockSizeBytes: 4096,
+			InodeSizeBytes: 2048,
+			BytesPerInode:  4096,
 		}, []string{"dumpe2fs", "-h"}, []string{`Inode count: +819\d\d\n`}},
 		"xfs": {"xfs", provisioner.FilesystemOptions{
-			BlockSize: 1024,
-			InodeSize: 512,
+			BlockSizeBytes: 1024,
+			InodeSizeBytes: 512,
 		}, []string{"xfs_db", "-r", "-c", "sb 0", "-c", "p blocksize inodesize"},
 			[]string{`blocksize = 1024\n`, `inodesize = 512\n`}},
-		"xfs with large inodes": {"xfs", provisioner.FilesystemOptions{InodeSize: 2048},
+		"xfs with large inodes": {"xfs", provisioner.FilesystemOptions{InodeSizeBytes: 2048},
 			[]string{"xfs_db", "-r", "-c", "sb 0", "-c", "p inodesize"}, []string{`inodesize = 2048\n`}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestAFilesystemHasItsOptions(t *testing.T) {
 func TestOptionsThatAFilesystemDoesNotTakeAreRefused(t *testing.T) {
 	disk, fss := hosttest.NewDisk(t, diskSize), host.New(host.Options{}).Filesystems()
 	for fsType, options := range map[string]provisioner.FilesystemOptions{
-		"btrfs": {BlockSize: 4096}, "xfs": {BlockSize: 4096, BytesPerInode: 8192},
+		"btrfs": {BlockSizeBytes: 4096}, "xfs": {BlockSizeBytes: 4096, BytesPerInode: 8192},
 	} {
 		err := fss.Make(t.Context(), disk.Device, provisioner.Filesystem{Type: fsType, UUID: uuid}, options)
 		if !errors.Is(err, provisioner.InvalidArgument) {

@@ -457,7 +457,7 @@ func (w *attacked) flood(t *testing.T) {
 		},
 		"fence results": func(s *apiv1.AzDriverNodeStatus, i int) {
 			s.FenceResults = append(s.FenceResults, apiv1.FenceResult{VolumeName: name(i), NodeName: "n", Epoch: 1,
-				Message: "no", RequestTime: metav1.NowMicro(), Time: metav1.NowMicro()})
+				Message: "no", RequestTime: metav1.NowMicro(), ResultTime: metav1.NowMicro()})
 		},
 	} {
 		most := mosts[what]

@@ -337,7 +337,7 @@ func nodeWritesItsOwn(t *testing.T, kube client.Client) {
 		{"ask itself to fence another", func() error {
 			o := own.DeepCopy()
 			o.Spec.Requests = &apiv1.NodeRequests{Fences: []apiv1.FenceRequest{{VolumeName: "v", NodeName: "node-b", Epoch: 1,
-				Time: metav1.NowMicro()}}}
+				RequestTime: metav1.NowMicro()}}}
 			return plugIn.Patch(t.Context(), o, client.MergeFrom(own))
 		}, false},
 		{"say how many disks it can have", func() error {

@@ -95,7 +95,7 @@ func TestTheSchemaRefuses(t *testing.T) {
 	}{
 		"a value that does not exist":          {"controler.replicas=3", "'controler' not allowed"},
 		"a value that does not exist, deep":    {"controller.replica=3", "/controller"},
-		"a scheduler mode that does not exist": {"scheduler.mode=both", "'auto', 'webhook', 'extender', 'off'"},
+		"a scheduler mode that does not exist": {"scheduler.mode=both", "'auto', 'webhook', 'extender', 'none'"},
 		"a webhook that the API server waits for too long": {"scheduler.webhook.timeoutSeconds=31",
 			"/scheduler/webhook/timeoutSeconds"},
 		"authorities that are no PEM": {"scheduler.webhook.caBundle=abc", "/scheduler/webhook/caBundle"},
@@ -112,7 +112,7 @@ func TestTheSchemaRefuses(t *testing.T) {
 		"a relative kubelet directory":      {"node.kubeletDir=var/lib/kubelet", "/node/kubeletDir"},
 		"a proxy that is no URL":            {"cloud.proxy.httpsProxy=proxy:3128", "/cloud/proxy/httpsProxy"},
 		"a cloud that does not exist":       {"cloud.environment=AzureMars", "/cloud/environment"},
-		"a probe that does not exist":       {"controller.failover.probe=ping", "'kubelet', 'off'"},
+		"a probe that does not exist":       {"controller.failover.probe=ping", "'kubelet', 'none'"},
 		"a threshold above all nodes": {
 			"controller.failover.massLossThreshold=101", "/controller/failover/massLossThreshold"},
 		"a threshold of no nodes": {
@@ -178,7 +178,7 @@ func TestTheSchedulerModeFollowsTheAddressOfTheExtender(t *testing.T) {
 		"a certificate of the extender":        {"scheduler.tls.secretName=mine", "extender"},
 		"an address, and the webhook by name":  {"scheduler.mode=webhook,scheduler.service.clusterIP=10.96.0.99", "webhook"},
 		"no address, and the extender by name": {"scheduler.mode=extender", "extender"},
-		"an address, and neither":              {"scheduler.mode=off,scheduler.hostNetwork=true", "off"},
+		"an address, and neither":              {"scheduler.mode=none,scheduler.hostNetwork=true", "none"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -192,7 +192,7 @@ func TestTheSchedulerModeFollowsTheAddressOfTheExtender(t *testing.T) {
 			want := map[string]map[string]bool{
 				"webhook":  {"MutatingWebhookConfiguration": true, "Service": true, "Deployment": true},
 				"extender": {"Service": true, "Deployment": true},
-				"off":      {},
+				"none":     {},
 			}[c.want]
 			for _, kind := range []string{"MutatingWebhookConfiguration", "Service", "Deployment"} {
 				if has[kind] != want[kind] {

@@ -264,8 +264,8 @@ func driverNode(namespace, name string) *apiv1.AzDriverNode {
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec:       apiv1.AzDriverNodeSpec{VMID: "/vm/" + name},
 		Status: apiv1.AzDriverNodeStatus{
-			HeartbeatTime:    ptr.To(metav1.NowMicro()),
-			HeartbeatSeconds: 3600,
+			HeartbeatTime:          ptr.To(metav1.NowMicro()),
+			HeartbeatPeriodSeconds: 3600,
 			Conditions: []metav1.Condition{{
 				Type:               apiv1.NodeConditionReady,
 				Status:             metav1.ConditionTrue,

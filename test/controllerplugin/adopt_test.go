@@ -118,7 +118,7 @@ func TestADiskOfAnUnknownSKUIsAdoptedMovedAndFenced(t *testing.T) {
 		p := controlplane.NewInMemory(t, controlplane.Options{StaleAfter: time.Millisecond})
 		for i, n := range []string{"new-a", "new-b"} {
 			p.AddNode(n, strconv.Itoa(i+1), size)
-			p.Report(n, func(s *apiv1.AzDriverNodeStatus) { s.HeartbeatSeconds = 0 })
+			p.Report(n, func(s *apiv1.AzDriverNodeStatus) { s.HeartbeatPeriodSeconds = 0 })
 		}
 		disk := v1Disk("vol")
 		disk.SKUName, disk.Zone, disk.MaxShares = "PremiumV2_ZRS", "", 2
@@ -165,7 +165,7 @@ func TestAnAdoptedVolumeNamesItsClaim(t *testing.T) {
 			if claim != nil {
 				want = claim.Namespace + "/" + claim.Name
 			}
-			if got := p.Volume(name).Spec.PersistentVolumeClaim; got != want {
+			if got := p.Volume(name).Claim().String(); got != want {
 				t.Errorf("%s: got the claim %q, want %q", name, got, want)
 			}
 		}

@@ -259,7 +259,7 @@ func TestAPodThatIsToEndOnALostNodeKeepsItsVolumeUntilItIsGone(t *testing.T) {
 				a, b := freshName("al-a"), freshName("al-b")
 				p.AddNode(a, "1", size)
 				p.AddNode(b, "1", size)
-				p.Report(a, func(s *apiv1.AzDriverNodeStatus) { s.HeartbeatSeconds = 1 }) // and there will be no other
+				p.Report(a, func(s *apiv1.AzDriverNodeStatus) { s.HeartbeatPeriodSeconds = 1 }) // and there will be no other
 				vol := freshName("al-vol")
 				first := bindPod(t, p, p.Create(vol, replicated), a)
 				p.AwaitStaged(vol, a)
@@ -285,7 +285,7 @@ func TestAPodThatIsToEndOnALostNodeKeepsItsVolumeUntilItIsGone(t *testing.T) {
 				}
 				gone(t, p, first)
 				p.AwaitStaged(vol, b)
-				if proof := p.Volume(vol).Status.LastRelease.Proof; proof.Kind == apiv1.ProofUnstaged {
+				if proof := p.Volume(vol).Status.LastRelease.Proof; proof.Type == apiv1.ProofUnstaged {
 					t.Errorf("proof %+v of a node that said nothing", proof)
 				}
 			})

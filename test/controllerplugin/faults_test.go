@@ -82,7 +82,7 @@ func TestLostNodeIsFencedByAzure(t *testing.T) {
 		p := controlplane.NewInMemory(t, controlplane.Options{StaleAfter: time.Millisecond})
 		for _, n := range []string{"ln-a", "ln-b"} {
 			p.AddNode(n, "1", size)
-			p.Report(n, func(s *apiv1.AzDriverNodeStatus) { s.HeartbeatSeconds = 0 })
+			p.Report(n, func(s *apiv1.AzDriverNodeStatus) { s.HeartbeatPeriodSeconds = 0 })
 		}
 		handle := p.Create("vol", map[string]string{"skuName": "Premium_LRS", "maxShares": "2", "maxMountReplicaCount": "0"})
 		p.StageOn(handle, "vol", "ln-a")

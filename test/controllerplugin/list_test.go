@@ -254,12 +254,12 @@ func TestListVolumesAfterAFence(t *testing.T) {
 		v := p.Volume("vol")
 		before := v.DeepCopy()
 		now := metav1.Now()
-		v.Status.Primary = &apiv1.Ownership{Epoch: 1, State: apiv1.OwnershipReleased, Since: &now}
+		v.Status.Primary = &apiv1.Ownership{Epoch: 1, State: apiv1.OwnershipReleased, LastTransitionTime: &now}
 		v.Status.LastReleasedTime = &now
 		v.Status.LastRelease = &apiv1.ReleaseRecord{
 			NodeName: "lf-a",
 			Cause:    apiv1.CauseNodeLost,
-			Proof:    apiv1.ReleaseProof{Kind: apiv1.ProofDetached, Epoch: 1, Time: now},
+			Proof:    apiv1.ReleaseProof{Type: apiv1.ProofDetached, Epoch: 1, ProvenTime: now},
 		}
 		must(t, p.Client.Status().Patch(t.Context(), v, client.MergeFrom(before)))
 		reachable := func(status metav1.ConditionStatus, reason string) {

@@ -54,7 +54,7 @@ func TestMaintenanceFollowsTheReportAndTheNode(t *testing.T) {
 		}
 		p.Report(node, func(s *apiv1.AzDriverNodeStatus) {
 			s.Maintenance = &apiv1.NodeMaintenance{Events: []apiv1.MaintenanceEvent{
-				{EventID: "e", Kind: apiv1.MaintenanceReboot, Started: true}}}
+				{EventID: "e", Type: apiv1.MaintenanceReboot, Started: true}}}
 		})
 		undisturbed("the node plug-in reports an event", metav1.ConditionFalse)
 		p.Report(node, func(s *apiv1.AzDriverNodeStatus) { s.Conditions = nil })

@@ -55,7 +55,7 @@ func TestVolumeMovesToItsReplicaWithoutAzure(t *testing.T) {
 			t.Fatal(err)
 		}
 		if a := p.Attachment("vol", "mv-a"); a.Spec.Role != apiv1.RoleReplica || a.Status.Proof == nil ||
-			a.Status.Proof.Kind != apiv1.ProofUnstaged || a.Status.Proof.Epoch != 1 {
+			a.Status.Proof.Type != apiv1.ProofUnstaged || a.Status.Proof.Epoch != 1 {
 			t.Fatalf("the old primary is %+v", a)
 		}
 		if c := p.Volume("vol").Status.Primary; c.NodeName != "mv-b" || c.Epoch != 2 {

@@ -80,7 +80,7 @@ func TestLaw3ANodeThatIsAnotherVMNowDoesNotSpeakForTheOld(t *testing.T) {
 		if n := p.Cloud.CallCount(fake.AttachmentsForceDetach); n != 1 {
 			t.Fatalf("law 3: %d forced detaches", n)
 		}
-		if proof := p.Volume("vol").Status.LastRelease.Proof; proof.Kind != apiv1.ProofDetached {
+		if proof := p.Volume("vol").Status.LastRelease.Proof; proof.Type != apiv1.ProofDetached {
 			t.Fatalf("proof %+v", proof)
 		}
 		must(t, p.Publish(t.Context(), handle, "vm-b"))

@@ -113,7 +113,7 @@ func TestAVolumeOfARestoredClusterLeavesANodeThatIsLost(t *testing.T) {
 		handle := p.Create("vol", replicated)
 		bound(t, p, handle)
 		p.StageOn(handle, "vol", a)
-		p.Report(a, func(s *apiv1.AzDriverNodeStatus) { s.HeartbeatSeconds = 1 })
+		p.Report(a, func(s *apiv1.AzDriverNodeStatus) { s.HeartbeatPeriodSeconds = 1 })
 		notReady(t, p, a)
 		restore(t, p, "vol", "volume", a)
 		eventually(t, p, "published", func() error { return p.Publish(shortly(t, 10*time.Second), handle, b) })

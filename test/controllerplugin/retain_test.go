@@ -54,11 +54,11 @@ func TestADeletedRecordTakesNoDiskWithIt(t *testing.T) {
 		handle = p.Create("half", replicated)
 		p.AddNode("rt-c", "1", size)
 		v := p.Volume("half")
-		v.Spec.DeleteDisk = true
+		v.Spec.DeletionPolicy = apiv1.DeletionDelete
 		must(t, p.Client.Update(t.Context(), v))
 		must(t, p.Publish(t.Context(), handle, "rt-c"))
 		p.Eventually("the deletion is cancelled", func() string {
-			if p.Volume("half").Spec.DeleteDisk {
+			if p.Volume("half").DeletesDisk() {
 				return "not yet"
 			}
 			return ""
@@ -164,8 +164,8 @@ func TestADiskThatAnotherPersistentVolumeNamesIsNotDeleted(t *testing.T) {
 			if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), other.Name) {
 				t.Fatalf("%s: got %v, want FailedPrecondition that names %s", phase, err, other.Name)
 			}
-			if v := p.Volume(vol); v.DeletionTimestamp != nil || v.Spec.DeleteDisk {
-				t.Errorf("%s: got deletion %v, deleteDisk %t; want neither", phase, v.DeletionTimestamp, v.Spec.DeleteDisk)
+			if v := p.Volume(vol); v.DeletionTimestamp != nil || v.DeletesDisk() {
+				t.Errorf("%s: got deletion %v, deletionPolicy %q; want neither", phase, v.DeletionTimestamp, v.Spec.DeletionPolicy)
 			}
 			setPhase(t, p, other, corev1.VolumeReleased)
 		}

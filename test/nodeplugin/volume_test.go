@@ -28,10 +28,10 @@ func (m *machine) publish(epoch int64, maxShares int32) (*apiv1.AzVolume, *apiv1
 	v := &apiv1.AzVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: m.namespace, Name: volume},
 		Spec: apiv1.AzVolumeSpec{
-			Origin:                apiv1.OriginProvisioned,
-			Access:                apiv1.AccessSingleNode,
-			CapacityBytes:         1 << 30,
-			PersistentVolumeClaim: "shop/data",
+			Origin:        apiv1.OriginProvisioned,
+			Access:        apiv1.AccessSingleNode,
+			CapacityBytes: 1 << 30,
+			ClaimRef:      &apiv1.ClaimReference{Namespace: "shop", Name: "data"},
 			Disk: apiv1.DiskParameters{
 				SubscriptionID: "00000000-0000-0000-0000-000000000001",
 				ResourceGroup:  "rg",
@@ -59,7 +59,7 @@ func (m *machine) publish(epoch int64, maxShares int32) (*apiv1.AzVolume, *apiv1
 	}
 	v.Status = apiv1.AzVolumeStatus{
 		State:     apiv1.VolumeCreated,
-		DiskURI:   volumeID,
+		DiskID:    volumeID,
 		SizeBytes: 64 * hosttest.MiB,
 		Primary: &apiv1.Ownership{
 			NodeName: m.name,

@@ -145,12 +145,12 @@ func (c *cluster) driverNode(i int, volumes []int) *apiv1.AzDriverNode {
 		ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: nodeName(i)},
 		Spec:       apiv1.AzDriverNodeSpec{VMID: vmID(i), VMSize: vmSize, Location: location, Zone: zone},
 		Status: apiv1.AzDriverNodeStatus{
-			HeartbeatTime:      &now,
-			HeartbeatSeconds:   300,
-			HeartbeatOnRequest: true,
-			DriverVersion:      "scale",
-			BootID:             uid("boot", i),
-			MountsScannedTime:  &now,
+			HeartbeatTime:          &now,
+			HeartbeatPeriodSeconds: 300,
+			HeartbeatOnRequest:     true,
+			DriverVersion:          "scale",
+			BootID:                 uid("boot", i),
+			MountsScannedTime:      &now,
 			Conditions: []metav1.Condition{{
 				Type:               apiv1.NodeConditionReady,
 				Status:             metav1.ConditionTrue,
@@ -284,11 +284,12 @@ func (c *cluster) volume(v, node int) *apiv1.AzVolume {
 	return &apiv1.AzVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: volumeName(v), Finalizers: []string{apiv1.Finalizer}},
 		Spec: apiv1.AzVolumeSpec{
-			Origin:                apiv1.OriginProvisioned,
-			Access:                apiv1.AccessSingleNode,
-			CapacityBytes:         diskGiB << 30,
-			MaxMountReplicaCount:  replicas,
-			PersistentVolumeClaim: c.namespace + "/" + diskName(v),
+			Origin:               apiv1.OriginProvisioned,
+			Access:               apiv1.AccessSingleNode,
+			CapacityBytes:        diskGiB << 30,
+			MaxMountReplicaCount: replicas,
+			ClaimRef:             &apiv1.ClaimReference{Namespace: c.namespace, Name: diskName(v)},
+			Filesystem:           &apiv1.Filesystem{Type: "ext4"},
 			Disk: apiv1.DiskParameters{
 				SubscriptionID: subscription,
 				ResourceGroup:  resourceGroup,
@@ -297,20 +298,19 @@ func (c *cluster) volume(v, node int) *apiv1.AzVolume {
 				Zone:           zone,
 				MaxShares:      replicas + 1,
 				CachingMode:    "None",
-				FSType:         "ext4",
 				DiskSettings:   settings,
 			},
 		},
 		Status: apiv1.AzVolumeStatus{
 			State:              apiv1.VolumeCreated,
-			DiskURI:            handleOf(v).String(),
+			DiskID:             handleOf(v).String(),
 			SizeBytes:          diskGiB << 30,
 			Size:               resource.NewQuantity(diskGiB<<30, resource.BinarySI),
 			ObservedGeneration: 1,
 			PersistentVolume:   diskName(v),
 			Applied:            &apiv1.AppliedSettings{Generation: 1, DiskSettings: settings},
 			Filesystem:         &apiv1.FilesystemRecord{Type: "ext4", UUID: uid("filesystem", v)},
-			Replicas:           apiv1.NewReplicaCount(replicas, replicas),
+			Replicas:           &apiv1.ReplicaCount{Ready: replicas, Wanted: replicas},
 			Fencing:            apiv1.FencingPreemption,
 			Conditions: []metav1.Condition{
 				{Type: disk.ConditionReady, Status: metav1.ConditionTrue, Reason: apiv1.ReasonCreated, LastTransitionTime: now,
@@ -318,7 +318,7 @@ func (c *cluster) volume(v, node int) *apiv1.AzVolume {
 				{Type: placement.ConditionReplicasAttached, Status: metav1.ConditionTrue,
 					Reason: apiv1.ReasonReplicasAttached, LastTransitionTime: now, ObservedGeneration: 1},
 			},
-			Primary: &apiv1.Ownership{NodeName: nodeName(node), Epoch: 1, State: apiv1.OwnershipHeld, Since: &now},
+			Primary: &apiv1.Ownership{NodeName: nodeName(node), Epoch: 1, State: apiv1.OwnershipHeld, LastTransitionTime: &now},
 		},
 	}
 }

@@ -136,7 +136,7 @@ func (d *data) read(dev *device) {
 
 // end ends the writes of a machine that has released a volume: those that it has flushed are on the
 // disk, and those of a machine that was fenced are or are not, and do not come later.
-func (d *data) end(volume, machine string, kind apiv1.ProofKind) {
+func (d *data) end(volume, machine string, kind apiv1.ProofType) {
 	for _, o := range d.transfers[volume] {
 		if o.machine == machine && o.ended == 0 {
 			o.ended, o.maybe = d.now(), kind != apiv1.ProofUnstaged || o.unfinished

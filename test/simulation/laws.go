@@ -169,14 +169,14 @@ func (w *world) released(v *apiv1.AzVolume, before *apiv1.Ownership) {
 		w.broken("law 3: %s is released by %s and no proof is recorded", v.Name, before.NodeName)
 	}
 	if last != nil {
-		w.data.end(v.Name, before.NodeName, last.Proof.Kind)
+		w.data.end(v.Name, before.NodeName, last.Proof.Type)
 	}
 	for _, m := range w.machines {
 		m.look()
 		if m.name == before.NodeName && m.writes(v.Name) {
-			kind := apiv1.ProofKind("none")
+			kind := apiv1.ProofType("none")
 			if last != nil {
-				kind = last.Proof.Kind
+				kind = last.Proof.Type
 			}
 			w.broken("law 3: %s is released (proof %s), and %s can write to it", v.Name, kind, m.name)
 		}

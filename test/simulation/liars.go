@@ -59,7 +59,7 @@ func (w *world) lie() {
 	if w.pauses && w.random.IntN(4) == 0 {
 		w.note("%s lies: Azure freezes it for ever", m.name)
 		d.Status.Maintenance = &apiv1.NodeMaintenance{Events: []apiv1.MaintenanceEvent{{
-			EventID: "invented", Kind: apiv1.MaintenanceFreeze, Started: true,
+			EventID: "invented", Type: apiv1.MaintenanceFreeze, Started: true,
 		}}}
 		w.must(w.store.Update(d, true))
 		return
@@ -76,7 +76,7 @@ func (w *world) lie() {
 	case 5:
 		what, d.Status.MountsScannedTime, d.Status.BootID = "no scan", nil, "another boot"
 	case 6:
-		what, d.Status.HeartbeatTime, d.Status.HeartbeatSeconds = "heartbeats for ever", &metav1.MicroTime{Time: w.now().Add(
+		what, d.Status.HeartbeatTime, d.Status.HeartbeatPeriodSeconds = "heartbeats for ever", &metav1.MicroTime{Time: w.now().Add(
 			1000 * time.Hour)}, 1<<30
 	default:
 		what, d.Status.Capacity = "room for many disks", &apiv1.NodeCapacity{MaxDataDisks: 64, VMSize: vmSize}

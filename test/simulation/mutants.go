@@ -90,7 +90,10 @@ func (t tampered) Get(ctx context.Context, key client.ObjectKey, into client.Obj
 			}
 		}
 		if t.w.options.Mutant == RecordIsDisk && t.node == "" {
-			o.Spec.DeleteDisk = o.DeletionTimestamp != nil
+			o.Spec.DeletionPolicy = apiv1.DeletionRetain
+			if o.DeletionTimestamp != nil {
+				o.Spec.DeletionPolicy = apiv1.DeletionDelete
+			}
 		}
 		if t.w.options.Mutant == ReplicasUncounted && t.node == "" {
 			o.Spec.MaxMountReplicaCount = o.Spec.Disk.MaxShares - 1

@@ -43,7 +43,7 @@ func (w *world) mayUse(m *machine, volume string) {
 	case a == nil:
 		w.broken("law 2: %s uses %s, which is not attached there", m.name, volume)
 	case ownership.HasProof(a):
-		w.broken("law 2: %s uses %s, although there is a proof (%s) that it released it", m.name, volume, a.Status.Proof.Kind)
+		w.broken("law 2: %s uses %s, although there is a proof (%s) that it released it", m.name, volume, a.Status.Proof.Type)
 	}
 }
 
@@ -58,7 +58,7 @@ func (w *world) proved(before, after *apiv1.AzVolumeAttachment) {
 	m.look()
 	if m.writes(v.name) {
 		w.broken("law 3: there is a proof (%[2]s) that %[1]s released %[3]s, and it can write to it", m.name,
-			after.Status.Proof.Kind, v.name)
+			after.Status.Proof.Type, v.name)
 	}
 }
 

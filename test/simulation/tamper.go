@@ -87,12 +87,12 @@ func (t tampered) tamper(ctx context.Context, o client.Object) {
 			}
 		}
 	case KeptIsGone:
-		if v, ok := o.(*apiv1.AzVolume); ok && t.node == "" {
-			v.Spec.DeleteDisk = v.Spec.DeleteDisk || v.DeletionTimestamp != nil
+		if v, ok := o.(*apiv1.AzVolume); ok && t.node == "" && v.DeletionTimestamp != nil {
+			v.Spec.DeletionPolicy = apiv1.DeletionDelete
 		}
 	case KubeletUnstages:
 		if v, ok := o.(*apiv1.AzVolume); ok && t.node != "" && v.Status.Primary != nil {
-			v.Status.Primary.Since = nil
+			v.Status.Primary.LastTransitionTime = nil
 		}
 	case StagingIsStaged:
 		if d, ok := o.(*apiv1.AzDriverNode); ok && t.node == "" {
@@ -151,7 +151,7 @@ func (t tampered) List(ctx context.Context, list client.ObjectList, options ...c
 // to detach the disk.
 func (t tampered) hideFenced(o runtime.Object) {
 	if a, ok := o.(*apiv1.AzVolumeAttachment); ok && t.w.options.Mutant == NoHolder && t.node == "" && ownership.Preempted(a) {
-		a.Status.Proof.Kind = apiv1.ProofDetached
+		a.Status.Proof.Type = apiv1.ProofDetached
 	}
 }
 

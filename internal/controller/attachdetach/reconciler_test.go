@@ -475,7 +475,7 @@ func fencedVolume(failure string) []client.Object {
 	v, a := objects[0].(*apiv1.AzVolume), objects[1].(*apiv1.AzVolumeAttachment)
 	v.Status.Primary.State, v.Status.Primary.Cause = apiv1.OwnershipReleasing, apiv1.CauseNodeLost
 	if failure != "" {
-		a.Status.Error = &apiv1.Error{Kind: "Unavailable", Message: failure}
+		a.Status.Error = &apiv1.Error{Reason: "Unavailable", Message: failure}
 	}
 	return objects
 }

@@ -56,7 +56,7 @@ func TestTheVolumeSaysWhatALongWaitIsFor(t *testing.T) {
 		t.Error("got a second write for the same wait, want none")
 	}
 	a := objects[1].(*apiv1.AzVolumeAttachment)
-	a.Status.Error = &apiv1.Error{Kind: "Unauthorized", Code: "AuthorizationFailed", Message: "may not detach"}
+	a.Status.Error = &apiv1.Error{Reason: "Unauthorized", Code: "AuthorizationFailed", Message: "may not detach"}
 	expect.Must(t, r.Client.Status().Update(t.Context(), a))
 	reconcileOf(t, r, "vol")
 	if _, c := published(t, r); c == nil || c.Reason != apiv1.ReasonPermissionMissing || !strings.Contains(c.Message,

@@ -36,7 +36,7 @@ func (d diskWork) attach(volume *apiv1.AzVolume, vmID, token string,
 	otherLUNs func(context.Context) ([]int32, error)) work.Func {
 	request := provisioner.AttachRequest{
 		VMID:                vmID,
-		DiskID:              volume.Status.DiskURI,
+		DiskID:              volume.Status.DiskID,
 		CachingMode:         disk.Caching(volume),
 		Shared:              volume.Shares() > 1,
 		DiskEncryptionSetID: disk.EncryptionSet(volume),

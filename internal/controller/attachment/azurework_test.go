@@ -122,7 +122,7 @@ func TestTheProofOfAFenceComesAfterASupersededAttachHasEnded(t *testing.T) {
 					cloud.Inject(fake.Fault{Method: fake.AttachmentsAttach, Delay: sendingFor})
 				}
 				work, jobs := newDiskWork(cloud), runner.New(t.Context(), clock.RealClock{}, 1)
-				volume := &apiv1.AzVolume{Status: apiv1.AzVolumeStatus{DiskURI: disk}}
+				volume := &apiv1.AzVolume{Status: apiv1.AzVolumeStatus{DiskID: disk}}
 				object := &apiv1.AzVolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "pvc-0-a"}}
 				jobs.Start(object, operation.WorkAttach, nil, work.attach(volume, lostVM, "", nil))
 				time.Sleep(time.Second)
@@ -148,7 +148,7 @@ func TestTheTruthOfAnAttachNamesTheVMThatWasAsked(t *testing.T) {
 	cloud, disk := fake.New(fake.Options{}), compute+"disks/pvc-0"
 	cloud.AddDisk(provisioner.Disk{ID: disk, MaxShares: 3})
 	cloud.AddVM(provisioner.Instance{ID: lostVM, Size: "Standard_M128s"})
-	volume := &apiv1.AzVolume{Status: apiv1.AzVolumeStatus{DiskURI: disk}}
+	volume := &apiv1.AzVolume{Status: apiv1.AzVolumeStatus{DiskID: disk}}
 	truth, err := newDiskWork(cloud).attach(volume, lostVM, "", nil)(t.Context(), func(provisioner.Operation) {})
 	if err != nil || !truth.Attached || truth.VMID != lostVM {
 		t.Errorf("got %+v, %v; want it attached to %s", truth, err, lostVM)

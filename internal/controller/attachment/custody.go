@@ -61,7 +61,7 @@ func (r *Reconciler) whoHas(ctx context.Context, in attaching.Input, vmID string
 	if in.Attachment.Spec.Role == apiv1.RoleReplica {
 		ctx = provisioner.Deferrable(ctx)
 	}
-	disk, err := r.Cloud.Disks().Get(ctx, v.Status.DiskURI)
+	disk, err := r.Cloud.Disks().Get(ctx, v.Status.DiskID)
 	if err != nil {
 		return "", false, fmt.Errorf("attach disk: ask which VMs have it: %w", err)
 	}

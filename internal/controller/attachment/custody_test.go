@@ -58,7 +58,7 @@ func TestADiskThatAnotherClusterAttachesTooIsNotAttached(t *testing.T) {
 				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v", UID: "v"},
 				Spec:       apiv1.AzVolumeSpec{Disk: apiv1.DiskParameters{MaxShares: 3}},
 				Status: apiv1.AzVolumeStatus{
-					DiskURI: disk, Primary: &apiv1.Ownership{NodeName: "a", Epoch: 1, State: apiv1.OwnershipHeld},
+					DiskID: disk, Primary: &apiv1.Ownership{NodeName: "a", Epoch: 1, State: apiv1.OwnershipHeld},
 				},
 			}
 			if test.edit != nil {

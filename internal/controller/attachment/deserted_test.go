@@ -69,9 +69,9 @@ func newDeserted(t *testing.T) *deserted {
 	objects := []client.Object{
 		&apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: desertedVolume},
 			Spec: apiv1.AzVolumeSpec{Access: apiv1.AccessSingleNode, Disk: disk},
-			Status: apiv1.AzVolumeStatus{State: apiv1.VolumeCreated, DiskURI: compute + "disks/pvc-0",
+			Status: apiv1.AzVolumeStatus{State: apiv1.VolumeCreated, DiskID: compute + "disks/pvc-0",
 				Primary: &apiv1.Ownership{NodeName: desertedNode, Epoch: 1, State: apiv1.OwnershipReleasing,
-					Cause: apiv1.CauseUnpublished, Since: &since}}},
+					Cause: apiv1.CauseUnpublished, LastTransitionTime: &since}}},
 		&apiv1.AzVolumeAttachment{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: apiv1.AttachmentName(desertedVolume, desertedNode),
 				Finalizers: []string{apiv1.Finalizer}},
@@ -202,7 +202,7 @@ func TestADesertedVolumeIsFencedIfTheAPIServerItselfShowsNoUser(t *testing.T) {
 				// The release has lasted for longer than the grace, and for less than a flush may take.
 				since := metav1.NewTime(time.Now().Add(-time.Minute))
 				expect.Must(t, changeStatus(t, d.cache, desertedVolume, func(v *apiv1.AzVolume) {
-					v.Status.Primary.Since = &since
+					v.Status.Primary.LastTransitionTime = &since
 				}))
 				expect.Must(t, changeStatus(t, d.api, desertedNode, func(n *apiv1.AzDriverNode) {
 					n.Status.StagedVolumes = []apiv1.StagedVolume{{VolumeName: desertedVolume, Epoch: 1, Phase: test.phase}}

@@ -23,7 +23,7 @@ func TestTheDiskIsKnownWithoutItsAzVolume(t *testing.T) {
 		Name:           "pvc-0",
 	}}}
 	recorded := volume.DeepCopy()
-	recorded.Status.DiskURI = id
+	recorded.Status.DiskID = id
 	for name, test := range map[string]struct {
 		volume *apiv1.AzVolume
 		pv     bool

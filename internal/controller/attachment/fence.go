@@ -82,7 +82,7 @@ func (r *Reconciler) suspects(
 // cannot be detached: Azure does not list it yet.
 func (r *Reconciler) diskID(ctx context.Context, in attaching.Input) (string, error) {
 	if in.Volume != nil {
-		return cmp.Or(in.Volume.Status.DiskURI, volumehandle.Of(in.Volume.Spec.Disk).String()), nil
+		return cmp.Or(in.Volume.Status.DiskID, volumehandle.Of(in.Volume.Spec.Disk).String()), nil
 	}
 	handle, ok, err := cluster.Disk(ctx, r.Client, in.Attachment.Spec.VolumeName)
 	if err != nil || !ok {

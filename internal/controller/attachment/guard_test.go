@@ -33,7 +33,7 @@ func TestTheNodeThatGuardsAgainstAnotherKeepsTheDisk(t *testing.T) {
 				State: apiv1.AttachmentDetaching,
 				VMID:  lostVM + "-c",
 				Proof: &apiv1.ReleaseProof{
-					Kind:       apiv1.ProofPreempted,
+					Type:       apiv1.ProofPreempted,
 					Epoch:      1,
 					Preemption: &apiv1.Preemption{NodeName: desertedNode},
 				},
@@ -73,7 +73,7 @@ func TestTheNodeThatGuardsAgainstAnotherKeepsTheDisk(t *testing.T) {
 			for i, c := range []client.Client{d.cache, d.api} {
 				a := &apiv1.AzVolumeAttachment{}
 				expect.Must(t, c.Get(t.Context(), key, a))
-				a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged, Epoch: 1, Time: longAgo()}
+				a.Status.Proof = &apiv1.ReleaseProof{Type: apiv1.ProofUnstaged, Epoch: 1, ProvenTime: longAgo()}
 				expect.Must(t, c.Status().Update(t.Context(), a))
 				expect.Must(t, c.Delete(t.Context(), a))
 				if i == 1 || test.inCache {

@@ -35,7 +35,7 @@ func TestARequestToFenceKeepsItsTime(t *testing.T) {
 	}
 	asked := &apiv1.AzDriverNode{}
 	expect.Must(t, api.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "b"}, asked))
-	if got := asked.FenceRequests(); len(got) != 1 || !got[0].Time.Time.Equal(first) {
+	if got := asked.FenceRequests(); len(got) != 1 || !got[0].RequestTime.Time.Equal(first) {
 		t.Errorf("got requests %+v, want one of %s", got, first)
 	}
 }

@@ -24,9 +24,9 @@ func TestALeaderThatFollowsAnotherWaitsBeforeADetach(t *testing.T) {
 				expect.Must(t, c.Get(t.Context(), key, a))
 				a.Status.State = apiv1.AttachmentAttaching
 				a.Status.Proof = &apiv1.ReleaseProof{
-					Kind:  apiv1.ProofUnstaged,
-					Epoch: 1,
-					Time:  longAgo(),
+					Type:       apiv1.ProofUnstaged,
+					Epoch:      1,
+					ProvenTime: longAgo(),
 				}
 				expect.Must(t, c.Status().Update(t.Context(), a))
 				expect.Must(t, c.Delete(t.Context(), a))

@@ -55,7 +55,7 @@ func (r *Reconciler) observe(ctx context.Context, a *apiv1.AzVolumeAttachment) (
 		return in, err
 	}
 	if volume != nil && in.Job.Phase == operation.PhaseBegun {
-		in.Waiting = r.Cloud.Attachments().Waiting(a.Status.VMID, volume.Status.DiskURI)
+		in.Waiting = r.Cloud.Attachments().Waiting(a.Status.VMID, volume.Status.DiskID)
 	}
 	if volume != nil && a.DeletionTimestamp == nil && a.Status.State != apiv1.AttachmentAttached {
 		in.Room, err = r.room(ctx, in, facts.MaxDataDisks)

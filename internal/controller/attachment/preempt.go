@@ -74,11 +74,11 @@ func (r *Reconciler) ask(ctx context.Context, volume *apiv1.AzVolume, a *apiv1.A
 			return err
 		}
 		patch, err := addRequest(node.Spec.Requests, apiv1.FenceRequest{
-			VolumeName: volume.Name,
-			VolumeUID:  volume.UID,
-			NodeName:   a.Spec.NodeName,
-			Epoch:      a.Spec.Epoch,
-			Time:       metav1.NewMicroTime(r.Clock.Now()),
+			VolumeName:  volume.Name,
+			VolumeUID:   volume.UID,
+			NodeName:    a.Spec.NodeName,
+			Epoch:       a.Spec.Epoch,
+			RequestTime: metav1.NewMicroTime(r.Clock.Now()),
 		})
 		if err != nil {
 			return err

@@ -80,8 +80,8 @@ func TestTheNodeWithAReplicaIsAskedToFence(t *testing.T) {
 	}
 	request := asked.FenceRequests()[0]
 	asked.Status.FenceResults = []apiv1.FenceResult{{
-		VolumeName: desertedVolume, VolumeUID: request.VolumeUID, NodeName: desertedNode, Epoch: 1, RequestTime: request.Time,
-		Key: "0xad1d540000010003", Generation: 7,
+		VolumeName: desertedVolume, VolumeUID: request.VolumeUID, NodeName: desertedNode, Epoch: 1, RequestTime: request.RequestTime,
+		Key: "0xad1d540000010003", PRGeneration: 7,
 	}}
 	expect.Must(t, d.cache.Status().Update(t.Context(), asked))
 	requests := answered(t.Context(), asked)
@@ -91,8 +91,8 @@ func TestTheNodeWithAReplicaIsAskedToFence(t *testing.T) {
 	_, err := d.Reconcile(t.Context(), requests[0])
 	expect.Must(t, err)
 	expect.Must(t, d.cache.Get(t.Context(), key, a))
-	if p := a.Status.Proof; p == nil || p.Kind != apiv1.ProofPreempted || p.Preemption == nil ||
-		p.Preemption.NodeName != helper || p.Preemption.Generation != 7 {
+	if p := a.Status.Proof; p == nil || p.Type != apiv1.ProofPreempted || p.Preemption == nil ||
+		p.Preemption.NodeName != helper || p.Preemption.PRGeneration != 7 {
 		t.Errorf("got proof %+v, want Preempted by node %s with its generation", p, helper)
 	}
 }

@@ -204,12 +204,12 @@ func (r *Reconciler) writeStatus(ctx context.Context, in attaching.Input, step a
 	if _, err := keeper.WriteStatus(ctx, r.Client, a, step.Status); err != nil {
 		return false, err
 	}
-	if op := step.Status.Operation; op != nil && op.Kind == string(operation.WorkFence) {
+	if op := step.Status.Operation; op != nil && op.Type == string(operation.WorkFence) {
 		crashpoint.At("fence-after-token")
 	}
 	if proves {
 		crashpoint.At("fence-after-proof")
-		r.proofs.WithLabelValues(string(step.Status.Proof.Kind)).Inc()
+		r.proofs.WithLabelValues(string(step.Status.Proof.Type)).Inc()
 	}
 	if a.Status.State != step.Status.State || step.Reason == apiv1.ReasonFenced {
 		r.say(ctx, a, step)

@@ -140,7 +140,7 @@ func TestTheFenceOfAnAttachmentThatNamesNoVMEndsAnAttachUnderWay(t *testing.T) {
 					}},
 					disks: newDiskWork(cloud),
 				}
-				in := attaching.Input{Attachment: a, Volume: &apiv1.AzVolume{Status: apiv1.AzVolumeStatus{DiskURI: disk}}}
+				in := attaching.Input{Attachment: a, Volume: &apiv1.AzVolume{Status: apiv1.AzVolumeStatus{DiskID: disk}}}
 				token := resume(t, cloud, disk)
 				if _, err := cloud.Attachments().Attach(t.Context(), provisioner.AttachRequest{
 					VMID:   lostVM,

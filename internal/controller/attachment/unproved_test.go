@@ -27,7 +27,7 @@ func published() []client.Object {
 	return []client.Object{
 		&apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: desertedVolume},
 			Spec: apiv1.AzVolumeSpec{Access: apiv1.AccessSingleNode, Disk: disk},
-			Status: apiv1.AzVolumeStatus{State: apiv1.VolumeCreated, DiskURI: compute + "disks/pvc-0",
+			Status: apiv1.AzVolumeStatus{State: apiv1.VolumeCreated, DiskID: compute + "disks/pvc-0",
 				Primary: &apiv1.Ownership{NodeName: desertedNode, Epoch: 1, State: apiv1.OwnershipHeld}}},
 		&apiv1.AzVolumeAttachment{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: apiv1.AttachmentName(desertedVolume, desertedNode),

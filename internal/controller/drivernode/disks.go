@@ -197,8 +197,8 @@ func (r *Reconciler) attachments(ctx context.Context, namespace, node string) (v
 // noRoomAt is when the attachment last found no slot; zero if it is not attached for another
 // reason.
 func noRoomAt(a *apiv1.AzVolumeAttachment) time.Time {
-	if e := a.Status.Error; e != nil && e.Kind == string(provisioner.InsufficientCapacity) {
-		return e.Time.Time
+	if e := a.Status.Error; e != nil && e.Reason == string(provisioner.InsufficientCapacity) {
+		return e.FailureTime.Time
 	}
 	return time.Time{}
 }

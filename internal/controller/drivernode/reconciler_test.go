@@ -158,7 +158,7 @@ func (w *world) volume(name string, change ...func(*apiv1.AzVolume)) *apiv1.AzVo
 				DiskSettings:   apiv1.DiskSettings{SKUName: "Premium_LRS"},
 			},
 		},
-		Status: apiv1.AzVolumeStatus{State: apiv1.VolumeCreated, DiskURI: disk(name)},
+		Status: apiv1.AzVolumeStatus{State: apiv1.VolumeCreated, DiskID: disk(name)},
 	}
 	for _, f := range change {
 		f(v)
@@ -183,9 +183,9 @@ func (w *world) turnAway(a *apiv1.AzVolumeAttachment) {
 	w.t.Helper()
 	w.must(w.api.Get(w.t.Context(), client.ObjectKeyFromObject(a), a))
 	a.Status = apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentFailed, Error: &apiv1.Error{
-		Kind:    string(provisioner.InsufficientCapacity),
-		Message: "full",
-		Time:    metav1.NewTime(w.clock.Now()),
+		Reason:      string(provisioner.InsufficientCapacity),
+		Message:     "full",
+		FailureTime: metav1.NewTime(w.clock.Now()),
 	}}
 	w.must(w.api.Status().Update(w.t.Context(), a))
 }

@@ -15,7 +15,7 @@ import (
 func TestAnAttachmentThatComesRefusedLeadsToItsNode(t *testing.T) {
 	t.Parallel()
 	refused := &apiv1.AzVolumeAttachment{Status: apiv1.AzVolumeAttachmentStatus{
-		Error: &apiv1.Error{Kind: string(provisioner.InsufficientCapacity), Time: metav1.Now()},
+		Error: &apiv1.Error{Reason: string(provisioner.InsufficientCapacity), FailureTime: metav1.Now()},
 	}}
 	passes := (&Reconciler{}).goneOrWithoutRoom()
 	for name, test := range map[string]struct {

@@ -29,10 +29,10 @@ func TestARequestToFenceIsWithdrawnWhenTheAttachmentIsGone(t *testing.T) {
 	helper.Spec.Requests = &apiv1.NodeRequests{}
 	for _, volume := range []string{"kept", "gone"} {
 		helper.Spec.Requests.Fences = append(helper.Spec.Requests.Fences, apiv1.FenceRequest{
-			VolumeName: named(volume),
-			NodeName:   "lost",
-			Epoch:      epoch,
-			Time:       metav1.NowMicro(),
+			VolumeName:  named(volume),
+			NodeName:    "lost",
+			Epoch:       epoch,
+			RequestTime: metav1.NowMicro(),
 		})
 	}
 	expect.Must(t, w.api.Update(t.Context(), helper))

@@ -78,11 +78,11 @@ func TestAnUnresponsiveNodeIsKeptFreeOfNewPodsUntilItAnswers(t *testing.T) {
 		l.pod("other", b, nil)
 		v := l.Volume("vol")
 		request := apiv1.FenceRequest{
-			VolumeName: v.Name,
-			VolumeUID:  v.UID,
-			NodeName:   a,
-			Epoch:      v.Status.Primary.Epoch,
-			Time:       metav1.NowMicro(),
+			VolumeName:  v.Name,
+			VolumeUID:   v.UID,
+			NodeName:    a,
+			Epoch:       v.Status.Primary.Epoch,
+			RequestTime: metav1.NowMicro(),
 		}
 		l.Ask(b, request)
 		l.Eventually("no new pods, and no advice", func() string {
@@ -91,7 +91,7 @@ func TestAnUnresponsiveNodeIsKeptFreeOfNewPodsUntilItAnswers(t *testing.T) {
 			}
 			return ""
 		})
-		if took := time.Since(request.Time.Time); took < fencing.AnswerTimeout {
+		if took := time.Since(request.RequestTime.Time); took < fencing.AnswerTimeout {
 			t.Errorf("unresponsive after %s, want not before %s", took, fencing.AnswerTimeout)
 		}
 		if !l.podThere("other") || !l.podThere("web-0") || l.tainted(b, apiv1.TaintNodeLost) {
@@ -100,7 +100,7 @@ func TestAnUnresponsiveNodeIsKeptFreeOfNewPodsUntilItAnswers(t *testing.T) {
 		l.Report(b, func(s *apiv1.AzDriverNodeStatus) {
 			s.FenceResults = []apiv1.FenceResult{{
 				VolumeName: request.VolumeName, VolumeUID: request.VolumeUID, NodeName: a, Epoch: request.Epoch,
-				RequestTime: request.Time, Message: "late", Time: metav1.NowMicro(),
+				RequestTime: request.RequestTime, Message: "late", ResultTime: metav1.NowMicro(),
 			}}
 		})
 		l.back(b, l.Eventually)
@@ -136,7 +136,7 @@ func TestVolumeOfALostNodeMovesToItsReplica(t *testing.T) {
 		expectCode(t, l.Publish(t.Context(), handle, b), codes.FailedPrecondition)
 		release()
 		l.unblocked("web-0", a)
-		if p := l.Attachment("vol", a).Status.Proof; p == nil || p.Kind != apiv1.ProofDetached {
+		if p := l.Attachment("vol", a).Status.Proof; p == nil || p.Type != apiv1.ProofDetached {
 			t.Fatalf("proof %+v", p)
 		}
 		if !l.podThere("other") || l.tainted(a, corev1.TaintNodeOutOfService) {
@@ -150,7 +150,7 @@ func TestVolumeOfALostNodeMovesToItsReplica(t *testing.T) {
 			t.Fatal("the replica was not used")
 		}
 		if r := l.Volume("vol").Status.LastRelease; r == nil || r.NodeName != a || r.Cause != apiv1.CauseNodeLost ||
-			r.Proof.Kind != apiv1.ProofDetached {
+			r.Proof.Type != apiv1.ProofDetached {
 			t.Fatalf("last release %+v", r)
 		}
 		if err := l.Stage("vol", a); err == nil {
@@ -257,7 +257,7 @@ func TestVMThatIsDownIsTaintedOutOfServiceUntilTheNodeIsBack(t *testing.T) {
 		if !l.tainted(a, corev1.TaintNodeOutOfService) {
 			t.Fatal("no out-of-service taint")
 		}
-		if p := l.Attachment("vol", a).Status.Proof; p == nil || p.Kind != apiv1.ProofVMDown {
+		if p := l.Attachment("vol", a).Status.Proof; p == nil || p.Type != apiv1.ProofVMDown {
 			t.Fatalf("proof %+v", p)
 		}
 		if n := l.Cloud.CallCount(fake.AttachmentsForceDetach); n != 1 {
@@ -301,7 +301,7 @@ func TestWithoutVolumeAttachmentsAFencedVolumeFollowsItsPod(t *testing.T) {
 			t.Error("the pod on the lost node is there")
 		}
 		if r := l.Volume("vol").Status.LastRelease; r == nil || r.NodeName != a || r.Cause != apiv1.CauseNodeLost ||
-			r.Proof.Kind != apiv1.ProofDetached {
+			r.Proof.Type != apiv1.ProofDetached {
 			t.Errorf("last release %+v", r)
 		}
 		if c := l.Volume("vol").Status.Primary; c.NodeName != b || c.Epoch != 2 {

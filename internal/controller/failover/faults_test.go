@@ -215,7 +215,7 @@ func TestAVolumeThatOptedOutMovesWhenItsPodIsDeletedByForce(t *testing.T) {
 		}}, client.GracePeriodSeconds(0)))
 		l.expectNote("FailoverStarted", "PersistentVolumeClaim", lostnode.OptOutEnds)
 		l.must(l.Unpublish(t.Context(), handle, a))
-		if proof := l.Volume("vol").Status.LastRelease.Proof; proof.Kind != apiv1.ProofDetached {
+		if proof := l.Volume("vol").Status.LastRelease.Proof; proof.Type != apiv1.ProofDetached {
 			t.Errorf("got proof %+v, want %s", proof, apiv1.ProofDetached)
 		}
 	})
@@ -369,7 +369,7 @@ func TestLaw3AVolumeLeavesANodeWithoutObjectsOnlyWithItsDisk(t *testing.T) {
 				if got := l.AttachedTo("vol"); len(got) != 1 || got[0] != b {
 					t.Errorf("attached to %v, want the replica on %s alone", got, b)
 				}
-				if r := l.Volume("vol").Status.LastRelease; r == nil || r.Proof.Kind != apiv1.ProofDetached {
+				if r := l.Volume("vol").Status.LastRelease; r == nil || r.Proof.Type != apiv1.ProofDetached {
 					t.Errorf("last release %+v", r)
 				}
 				l.must(l.Publish(t.Context(), handle, b))

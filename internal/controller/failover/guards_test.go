@@ -95,7 +95,7 @@ func TestOnlyTheAttachmentOfThePresentEpochIsRepaired(t *testing.T) {
 
 func TestAPodIsDeletedByForceOnlyIfTheAPIServerShowsTheProof(t *testing.T) {
 	t.Parallel()
-	proof := &apiv1.ReleaseProof{Kind: apiv1.ProofDetached, Epoch: 2}
+	proof := &apiv1.ReleaseProof{Type: apiv1.ProofDetached, Epoch: 2}
 	for name, test := range map[string]struct {
 		force   bool
 		proof   *apiv1.ReleaseProof

@@ -87,8 +87,8 @@ func (j *journal) markOf(o observed, v lostnode.Volume) *mark {
 			m.silentFrom = d.Status.HeartbeatTime.Time
 		}
 		if p := v.Proof(); p != nil {
-			m.proven = p.Time.Time
-			j.provenOnce(m, p.Kind)
+			m.proven = p.ProvenTime.Time
+			j.provenOnce(m, p.Type)
 		}
 		e.volumes[h] = m
 	}
@@ -100,7 +100,7 @@ func decidedAt(v lostnode.Volume, otherwise time.Time) time.Time {
 	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
 		since = v.Attachment.DeletionTimestamp
 	} else {
-		since = v.Volume.Status.Primary.Since
+		since = v.Volume.Status.Primary.LastTransitionTime
 	}
 	if since == nil {
 		return otherwise
@@ -108,7 +108,7 @@ func decidedAt(v lostnode.Volume, otherwise time.Time) time.Time {
 	return since.Time
 }
 
-func (j *journal) provenOnce(m *mark, kind apiv1.ProofKind) {
+func (j *journal) provenOnce(m *mark, kind apiv1.ProofType) {
 	j.metrics.fences.WithLabelValues(string(kind)).Inc()
 	j.metrics.phases.WithLabelValues(phaseFence).Observe(max(m.proven.Sub(m.decided), 0).Seconds())
 }
@@ -125,11 +125,11 @@ func (j *journal) look(ctx context.Context, o observed, step lostnode.Step) {
 		m := j.markOf(o, v)
 		if m.proven.IsZero() {
 			m.proven = j.Clock.Now()
-			j.provenOnce(m, v.Proof().Kind)
+			j.provenOnce(m, v.Proof().Type)
 		}
-		if j.once(o, "proven "+v.Volume.Name+v.Proof().Time.String()) {
+		if j.once(o, "proven "+v.Volume.Name+v.Proof().ProvenTime.String()) {
 			j.say(ctx, o, v, apiv1.ReasonFailoverProven,
-				fmt.Sprintf("proof %s that node %s can no longer write: %s", v.Proof().Kind, o.NodeName, v.Proof().Message))
+				fmt.Sprintf("proof %s that node %s can no longer write: %s", v.Proof().Type, o.NodeName, v.Proof().Message))
 		}
 	}
 	for _, p := range step.LeftAlone {

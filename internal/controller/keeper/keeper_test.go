@@ -38,8 +38,8 @@ func attachmentOf(role apiv1.Role, epoch int64) *apiv1.AzVolumeAttachment {
 	}
 }
 
-func with(a *apiv1.AzVolumeAttachment, kind apiv1.ProofKind, epoch int64) *apiv1.AzVolumeAttachment {
-	a.Status.Proof = &apiv1.ReleaseProof{Kind: kind, Epoch: epoch}
+func with(a *apiv1.AzVolumeAttachment, kind apiv1.ProofType, epoch int64) *apiv1.AzVolumeAttachment {
+	a.Status.Proof = &apiv1.ReleaseProof{Type: kind, Epoch: epoch}
 	return a
 }
 
@@ -107,7 +107,7 @@ var writes = map[string]struct {
 	}},
 	"RecordProof": {attachmentOf(apiv1.RolePrimary, 1),
 		func(ctx context.Context, api client.Client, a *attachment) error {
-			_, err := keeper.RecordProof(ctx, api, a, &apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged, Epoch: 1})
+			_, err := keeper.RecordProof(ctx, api, a, &apiv1.ReleaseProof{Type: apiv1.ProofUnstaged, Epoch: 1})
 			return err
 		}},
 	"WriteStatus": {attachmentOf(apiv1.RolePrimary, 1),
@@ -273,7 +273,7 @@ func TestAProofIsNotReplacedByAnEarlierOne(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		a    *apiv1.AzVolumeAttachment
-		want apiv1.ProofKind
+		want apiv1.ProofType
 	}{
 		"none":                  {attachmentOf(apiv1.RolePrimary, 2), apiv1.ProofUnstaged},
 		"one of an older epoch": {with(attachmentOf(apiv1.RolePrimary, 2), apiv1.ProofVMDown, 1), apiv1.ProofUnstaged},
@@ -282,8 +282,8 @@ func TestAProofIsNotReplacedByAnEarlierOne(t *testing.T) {
 		"Preempted":             {with(attachmentOf(apiv1.RolePrimary, 1), apiv1.ProofPreempted, 1), apiv1.ProofPreempted},
 	} {
 		api, a := stored(t, c.a)
-		got, err := keeper.RecordProof(t.Context(), api, a, &apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged, Epoch: 2})
-		if err != nil || got.Status.Proof.Kind != c.want || read(t, api).Status.Proof.Kind != c.want {
+		got, err := keeper.RecordProof(t.Context(), api, a, &apiv1.ReleaseProof{Type: apiv1.ProofUnstaged, Epoch: 2})
+		if err != nil || got.Status.Proof.Type != c.want || read(t, api).Status.Proof.Type != c.want {
 			t.Errorf("%s: got %+v, %v, want %s", name, got, err, c.want)
 		}
 	}

@@ -82,7 +82,7 @@ func (m *metrics) question(err error) {
 // count counts what was announced, and the silences that have ended.
 func (m *metrics) count(j nodehealth.Judgements) {
 	for _, e := range j.Announced {
-		m.events.WithLabelValues(string(e.Kind)).Inc()
+		m.events.WithLabelValues(string(e.Type)).Inc()
 	}
 	for _, result := range j.Pauses {
 		m.pauses.WithLabelValues(string(result)).Inc()

@@ -274,7 +274,7 @@ func TestAnAnnouncementInTheReportExcusesASilence(t *testing.T) {
 	w, nodes := settled(t, 5)
 	d := w.drivers[nodes[0]].DeepCopy()
 	d.Status.Maintenance = &apiv1.NodeMaintenance{Events: []apiv1.MaintenanceEvent{{
-		EventID: "e", Kind: apiv1.MaintenanceFreeze, NotBefore: &metav1.Time{Time: w.clock.Now()},
+		EventID: "e", Type: apiv1.MaintenanceFreeze, NotBeforeTime: &metav1.Time{Time: w.clock.Now()},
 	}}}
 	w.drivers[nodes[0]] = d
 	w.beat(nodes[0])

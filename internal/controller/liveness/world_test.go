@@ -224,7 +224,7 @@ func (w *world) beat(name string) {
 func (w *world) write(name string) {
 	d := w.drivers[name].DeepCopy()
 	d.Status.HeartbeatTime = &metav1.MicroTime{Time: w.clock.Now()}
-	d.Status.HeartbeatSeconds, d.Status.HeartbeatOnRequest = int32(interval/time.Second), true
+	d.Status.HeartbeatPeriodSeconds, d.Status.HeartbeatOnRequest = int32(interval/time.Second), true
 	w.drivers[name] = d
 }
 
@@ -282,7 +282,7 @@ func (w *world) failOver(name string, taint, proof bool) {
 	if proof {
 		a := &apiv1.AzVolumeAttachment{}
 		w.must(w.client.Get(w.Context(), client.ObjectKey{Namespace: namespace, Name: "vol-" + name}, a))
-		a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofDetached, Epoch: 1}
+		a.Status.Proof = &apiv1.ReleaseProof{Type: apiv1.ProofDetached, Epoch: 1}
 		w.must(w.client.Update(w.Context(), a))
 	}
 }

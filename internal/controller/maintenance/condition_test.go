@@ -53,8 +53,8 @@ func TestTheConditionFollowsWhatAzureAnnounces(t *testing.T) {
 	node.Status = apiv1.AzDriverNodeStatus{}
 	w := newWorld(t, node)
 	w.r.Policies = plan.Policies{apiv1.MaintenanceReboot: plan.Ignore}
-	events := func(kind apiv1.MaintenanceKind) *apiv1.NodeMaintenance {
-		return &apiv1.NodeMaintenance{Events: []apiv1.MaintenanceEvent{{EventID: "e", Kind: kind, Started: true}}}
+	events := func(kind apiv1.MaintenanceType) *apiv1.NodeMaintenance {
+		return &apiv1.NodeMaintenance{Events: []apiv1.MaintenanceEvent{{EventID: "e", Type: kind, Started: true}}}
 	}
 	for _, step := range []struct {
 		name  string

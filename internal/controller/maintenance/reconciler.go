@@ -118,7 +118,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, nil
 	}
 	announced := r.announced(d, events)
-	if r.Policies.Of(next.Kind) != maintenance.Move {
+	if r.Policies.Of(next.Type) != maintenance.Move {
 		return reconcile.Result{}, nil
 	}
 	after, err := r.move(ctx, d, announced)
@@ -136,7 +136,7 @@ func (r *Reconciler) publish(ctx context.Context, d *apiv1.AzDriverNode, next *a
 	}
 	if next != nil {
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, apiv1.ReasonMaintenanceAnnounced, maintenance.Describe(next)
-		if r.Policies.Of(next.Kind) == maintenance.Move {
+		if r.Policies.Of(next.Type) == maintenance.Move {
 			c.Reason = apiv1.ReasonPodsMove
 		}
 	}

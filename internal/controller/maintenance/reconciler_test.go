@@ -52,12 +52,12 @@ type world struct {
 	events          *events.FakeRecorder
 }
 
-func driverNode(name string, undisturbed metav1.ConditionStatus, kind apiv1.MaintenanceKind) *apiv1.AzDriverNode {
+func driverNode(name string, undisturbed metav1.ConditionStatus, kind apiv1.MaintenanceType) *apiv1.AzDriverNode {
 	return &apiv1.AzDriverNode{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec:       apiv1.AzDriverNodeSpec{VMID: name},
 		Status: apiv1.AzDriverNodeStatus{
-			Maintenance: &apiv1.NodeMaintenance{Events: []apiv1.MaintenanceEvent{{EventID: "e", Kind: kind, Started: true}}},
+			Maintenance: &apiv1.NodeMaintenance{Events: []apiv1.MaintenanceEvent{{EventID: "e", Type: kind, Started: true}}},
 			Conditions: []metav1.Condition{{Type: apiv1.NodeConditionUndisturbed, Status: undisturbed,
 				LastTransitionTime: metav1.NewTime(start)}},
 		},
@@ -169,9 +169,9 @@ func (w *world) announce(events ...apiv1.MaintenanceEvent) {
 }
 
 // after returns an event that may begin after some time.
-func (w *world) after(id string, kind apiv1.MaintenanceKind, d time.Duration) apiv1.MaintenanceEvent {
+func (w *world) after(id string, kind apiv1.MaintenanceType, d time.Duration) apiv1.MaintenanceEvent {
 	at := metav1.NewTime(w.clock.Now().Add(d))
-	return apiv1.MaintenanceEvent{EventID: id, Kind: kind, NotBefore: &at}
+	return apiv1.MaintenanceEvent{EventID: id, Type: kind, NotBeforeTime: &at}
 }
 
 // recorded returns the events with a reason.
@@ -264,7 +264,7 @@ func TestAPodIsNotEvictedAgainForTheSameEvent(t *testing.T) {
 		"the same process": func(*world) {},
 		"after a restart":  (*world).start,
 		"the event has started": func(w *world) {
-			w.announce(apiv1.MaintenanceEvent{EventID: "e", Kind: apiv1.MaintenancePreempt, Started: true})
+			w.announce(apiv1.MaintenanceEvent{EventID: "e", Type: apiv1.MaintenancePreempt, Started: true})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -293,7 +293,7 @@ func TestAPodIsNotEvictedAgainForTheSameEvent(t *testing.T) {
 func TestAnEventThatIsListedDoesNotHideAnother(t *testing.T) {
 	w := newWorld(t, driverNode("node-a", metav1.ConditionFalse, apiv1.MaintenancePreempt),
 		driverNode("node-b", metav1.ConditionTrue, apiv1.MaintenanceFreeze))
-	pause := apiv1.MaintenanceEvent{EventID: "pause", Kind: apiv1.MaintenanceFreeze, Started: true}
+	pause := apiv1.MaintenanceEvent{EventID: "pause", Type: apiv1.MaintenanceFreeze, Started: true}
 	w.announce(pause)
 	_, err := w.reconcile()
 	expect.Must(t, err)

@@ -90,7 +90,7 @@ func (d diskWork) adopt(v *apiv1.AzVolume) work.Func {
 }
 
 func (d diskWork) remove(v *apiv1.AzVolume, token string) work.Func {
-	id, known := v.Status.DiskURI, v.Status.DiskURI != ""
+	id, known := v.Status.DiskID, v.Status.DiskID != ""
 	if !known {
 		id = volumehandle.Of(v.Spec.Disk).String()
 	}
@@ -174,7 +174,7 @@ func diskSpec(v *apiv1.AzVolume) provisioner.DiskSpec {
 	}
 	spec.Tags[tagVolumeUID] = string(v.UID)
 	if s := v.Spec.Source; s != nil {
-		spec.SourceID = s.DiskURI + s.SnapshotURI // exactly one is set
+		spec.SourceID = s.DiskID + s.SnapshotID // exactly one is set
 	}
 	return spec
 }

@@ -109,7 +109,7 @@ func TestAChangeIsUncertainIfTheDiskCannotBeReadAfterIt(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "vol", UID: "uid"},
 		Spec:       apiv1.AzVolumeSpec{CapacityBytes: 16 << 30, Disk: apiv1.DiskParameters{MaxShares: 1, DiskSettings: settings}},
 		Status: apiv1.AzVolumeStatus{
-			DiskURI:   id,
+			DiskID:    id,
 			SizeBytes: 8 << 30,
 			Applied:   &apiv1.AppliedSettings{DiskSettings: settings},
 		},
@@ -167,7 +167,7 @@ func TestADiskThatAnotherClusterUsesIsNotChanged(t *testing.T) {
 					Disk:          apiv1.DiskParameters{MaxShares: 1, DiskSettings: settings},
 				},
 				Status: apiv1.AzVolumeStatus{
-					DiskURI:   id,
+					DiskID:    id,
 					SizeBytes: 8 << 30,
 					Applied:   &apiv1.AppliedSettings{DiskSettings: settings},
 				},

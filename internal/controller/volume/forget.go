@@ -36,7 +36,7 @@ func (r *Reconciler) forget(ctx context.Context, v *apiv1.AzVolume, why string) 
 // not ask for. It cannot be undone.
 func givesUp(v *apiv1.AzVolume, step disk.Step) bool {
 	begins := step.RemoveFinalizer || step.Status.State == apiv1.VolumeDeleting
-	return begins && !v.Leaving() && !v.Spec.DeleteDisk
+	return begins && !v.Leaving() && !v.DeletesDisk()
 }
 
 // unneeded returns a conflict if the API server has the PersistentVolume that is recorded, and the

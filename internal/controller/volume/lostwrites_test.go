@@ -26,7 +26,7 @@ func TestALossOfWritesIsAConditionAndEvents(t *testing.T) {
 		}}}
 		d := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: l.o.volume.Namespace, Name: node}}
 		d.Status.LostWrites = []apiv1.LostWrites{{
-			VolumeName: l.o.volume.Name, Time: metav1.NewTime(l.o.now.Add(-time.Minute)), Message: "EIO on " + node,
+			VolumeName: l.o.volume.Name, LossTime: metav1.NewTime(l.o.now.Add(-time.Minute)), Message: "EIO on " + node,
 		}}
 		expect.Must(t, l.api.Create(t.Context(), pod))
 		expect.Must(t, l.api.Create(t.Context(), d))

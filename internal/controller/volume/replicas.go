@@ -79,7 +79,7 @@ func (p replicaPlan) status(o observed, status *apiv1.AzVolumeStatus) {
 	// For some seconds of each move there is one replica more than wanted. Two more writes for that
 	// would delay the move.
 	if o.volume.Spec.MaxMountReplicaCount > 0 {
-		status.Replicas = apiv1.NewReplicaCount(int32(min(p.attached, p.target.Floor)), int32(p.target.Floor))
+		status.Replicas = &apiv1.ReplicaCount{Ready: int32(min(p.attached, p.target.Floor)), Wanted: int32(p.target.Floor)}
 	}
 	c := metav1.Condition{
 		Type:               placement.ConditionReplicasAttached,

@@ -33,15 +33,15 @@ func TestTheStatusCountsReplicasAndSaysWhyOneIsMissing(t *testing.T) {
 	}{
 		"no replicas are asked for": {0, replicaPlan{}, nil, "", ""},
 		"one of two is there": {2, replicaPlan{target: placement.Target{Floor: 2}, attached: 1, Step: short},
-			apiv1.NewReplicaCount(1, 2), apiv1.ReasonReplicasMissing, short.Why},
-		"one is on its way": {1, replicaPlan{target: placement.Target{Floor: 1}}, apiv1.NewReplicaCount(0, 1),
+			&apiv1.ReplicaCount{Ready: 1, Wanted: 2}, apiv1.ReasonReplicasMissing, short.Why},
+		"one is on its way": {1, replicaPlan{target: placement.Target{Floor: 1}}, &apiv1.ReplicaCount{Ready: 0, Wanted: 1},
 			apiv1.ReasonReplicasMissing, ""},
-		"all are there": {1, replicaPlan{target: placement.Target{Floor: 1}, attached: 1}, apiv1.NewReplicaCount(1, 1),
+		"all are there": {1, replicaPlan{target: placement.Target{Floor: 1}, attached: 1}, &apiv1.ReplicaCount{Ready: 1, Wanted: 1},
 			apiv1.ReasonReplicasAttached, ""},
 		"one more is there in the middle of a move": {1, replicaPlan{target: placement.Target{Floor: 1}, attached: 2},
-			apiv1.NewReplicaCount(1, 1), apiv1.ReasonReplicasAttached, ""},
-		"a volume that is not in use": {1, replicaPlan{}, apiv1.NewReplicaCount(0, 0), apiv1.ReasonReplicasNotWanted, ""},
-		"not in use, and one guards against a node": {1, replicaPlan{Step: kept}, apiv1.NewReplicaCount(0, 0),
+			&apiv1.ReplicaCount{Ready: 1, Wanted: 1}, apiv1.ReasonReplicasAttached, ""},
+		"a volume that is not in use": {1, replicaPlan{}, &apiv1.ReplicaCount{Ready: 0, Wanted: 0}, apiv1.ReasonReplicasNotWanted, ""},
+		"not in use, and one guards against a node": {1, replicaPlan{Step: kept}, &apiv1.ReplicaCount{Ready: 0, Wanted: 0},
 			apiv1.ReasonGuardsFencedNode, why},
 		"none are asked for, and one guards against a node": {0, replicaPlan{Step: kept}, nil, apiv1.ReasonGuardsFencedNode, why},
 	} {
@@ -181,7 +181,7 @@ func TestDetachingEverywhereKeepsANodeThatGuardsAgainstAnother(t *testing.T) {
 		}
 		if epoch > 0 {
 			a.Status.Proof = &apiv1.ReleaseProof{
-				Kind:       apiv1.ProofPreempted,
+				Type:       apiv1.ProofPreempted,
 				Epoch:      epoch,
 				Preemption: &apiv1.Preemption{NodeName: "x"},
 			}

@@ -29,12 +29,12 @@ func (d diskWork) update(v *apiv1.AzVolume, token string, uncertain bool) work.F
 				return truth, err
 			}
 		}
-		found, err := d.cloud.Disks().Get(ctx, v.Status.DiskURI)
+		found, err := d.cloud.Disks().Get(ctx, v.Status.DiskID)
 		if err != nil {
 			return truth, fmt.Errorf("read disk: %w", err)
 		}
 		if !found.Ready && found.CompletionPercent >= 100 {
-			return truth, provisioner.Errorf(provisioner.Conflict, "another operation on disk %s is in flight", v.Status.DiskURI)
+			return truth, provisioner.Errorf(provisioner.Conflict, "another operation on disk %s is in flight", v.Status.DiskID)
 		}
 		crashpoint.At("update-disk-read")
 		current := &apiv1.AzVolume{}
@@ -50,14 +50,14 @@ func (d diskWork) update(v *apiv1.AzVolume, token string, uncertain bool) work.F
 		change := disk.ChangeOf(current, &found, uncertain)
 		truth.Update.Generation = current.Generation
 		truth.Update.Uncertain = uncertain || change.SizeBytes != 0 || change.Settings != nil
-		if err := d.change(ctx, v.Status.DiskURI, change, truth.Update, accepted); err != nil {
+		if err := d.change(ctx, v.Status.DiskID, change, truth.Update, accepted); err != nil {
 			return truth, err
 		}
 		if truth.Update.RefusedSettings != nil {
 			truth.Update.Applied = change.Before
 		}
 		crashpoint.At("update-disk-changed")
-		if found, err = d.cloud.Disks().Get(ctx, v.Status.DiskURI); err != nil {
+		if found, err = d.cloud.Disks().Get(ctx, v.Status.DiskID); err != nil {
 			return truth, fmt.Errorf("read disk: %w", err)
 		}
 		truth.Disk = &found
@@ -154,7 +154,7 @@ func (d diskWork) ask(ctx context.Context, id string, change provisioner.DiskCha
 // look makes the job that reads the progress of a conversion.
 func (d diskWork) look(v *apiv1.AzVolume) work.Func {
 	return func(ctx context.Context, _ func(provisioner.Operation)) (operation.Truth, error) {
-		disk, err := d.cloud.Disks().Get(ctx, v.Status.DiskURI)
+		disk, err := d.cloud.Disks().Get(ctx, v.Status.DiskID)
 		if err != nil {
 			return operation.Truth{}, fmt.Errorf("read disk: %w", err)
 		}

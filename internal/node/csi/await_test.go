@@ -99,7 +99,7 @@ func stageWithACutOffRead(t *testing.T) {
 			Role:       apiv1.RolePrimary,
 			Epoch:      4,
 		},
-		Status: apiv1.AzVolumeAttachmentStatus{Error: &apiv1.Error{Kind: "Unavailable", Message: "503 Service Unavailable"}},
+		Status: apiv1.AzVolumeAttachmentStatus{Error: &apiv1.Error{Reason: "Unavailable", Message: "503 Service Unavailable"}},
 	}
 	if err := m.direct.Create(t.Context(), holder); err != nil {
 		t.Fatal(err)

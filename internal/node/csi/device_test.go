@@ -77,11 +77,11 @@ func TestARealDeviceIsFormattedWithTheOptionsOfItsVolume(t *testing.T) {
 	m, disk := newRealMachine(t)
 	m.publish(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
 		v.Status.SizeBytes = diskSize
-		v.Spec.Disk.FilesystemOptions = apiv1.FilesystemOptions{
-			BlockSize:     2048,
-			InodeSize:     512,
-			BytesPerInode: 8192,
-		}
+		v.Spec.Filesystem = &apiv1.Filesystem{Type: "ext4", FilesystemOptions: apiv1.FilesystemOptions{
+			BlockSizeBytes: 2048,
+			InodeSizeBytes: 512,
+			BytesPerInode:  8192,
+		}}
 	})
 	s, capability := m.start(), mountCapability("ext4")
 	if err := m.stage(s, capability); err != nil {

@@ -187,13 +187,13 @@ func (s *Server) fence(ctx context.Context, f *fences, request apiv1.FenceReques
 		VolumeUID:   request.VolumeUID,
 		NodeName:    request.NodeName,
 		Epoch:       request.Epoch,
-		RequestTime: request.Time,
+		RequestTime: request.RequestTime,
 	}
 	key, proof, err := s.tryFence(ctx, f.limit(request.VolumeName), request)
 	ended := tryFenced
 	switch {
 	case err == nil:
-		result.Key, result.Generation = key.String(), int64(proof.Generation)
+		result.Key, result.PRGeneration = key.String(), int64(proof.Generation)
 	case finalOfFence(err):
 		ended, result.Message = tryRefused, operation.ShortenTo(err.Error(), nodereport.LongestMessage)
 	default:
@@ -203,10 +203,10 @@ func (s *Server) fence(ctx context.Context, f *fences, request apiv1.FenceReques
 	if ended == tryFailed {
 		return err
 	}
-	result.Time = metav1.NewMicroTime(s.options.Clock.Now())
+	result.ResultTime = metav1.NewMicroTime(s.options.Clock.Now())
 	logr.FromContextOrDiscard(ctx).Info("fenced a node by the reservation of a disk", "volumeName", request.VolumeName,
 		"nodeName", request.NodeName, "epoch", request.Epoch,
-		"key", result.Key, "failure", result.Message, "duration", result.Time.Sub(began).String())
+		"key", result.Key, "failure", result.Message, "duration", result.ResultTime.Sub(began).String())
 	if err := s.options.Report.Fenced(ctx, result); err != nil {
 		return err
 	}

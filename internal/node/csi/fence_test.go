@@ -140,7 +140,7 @@ var lostRequest = apiv1.FenceRequest{VolumeName: volume, VolumeUID: volumeUID, N
 // provePreempted records the proof as the controller does.
 func (m *machine) provePreempted(a *apiv1.AzVolumeAttachment) {
 	m.t.Helper()
-	a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofPreempted, Epoch: a.Spec.Epoch}
+	a.Status.Proof = &apiv1.ReleaseProof{Type: apiv1.ProofPreempted, Epoch: a.Spec.Epoch}
 	if err := m.direct.Status().Update(m.t.Context(), a); err != nil {
 		m.t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func TestALostNodeIsFencedAndTheDiskIsLeftWhenItIsDetached(t *testing.T) {
 	_, stop := m.run()
 	result := m.results("the request was there before the start", one)[0]
 	state := host.Shared.State()
-	if result.Key != own.String() || result.Generation != int64(state.Generation) || result.Message != "" ||
+	if result.Key != own.String() || result.PRGeneration != int64(state.Generation) || result.Message != "" ||
 		result.NodeName != lostNode || result.Epoch != lostEpoch {
 		t.Errorf("got result %+v, want key %s and generation %d", result, own, state.Generation)
 	}
@@ -314,7 +314,7 @@ func TestAFailedFenceKeepsTheReservationOfAnEarlierOne(t *testing.T) {
 	m, host, other := lost(t)
 	before := m.addAttachment("node-c", func(a *apiv1.AzVolumeAttachment) {
 		a.Spec.Role, a.Spec.Epoch = apiv1.RolePrimary, lostEpoch-1
-		a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofPreempted, Epoch: lostEpoch - 1}
+		a.Status.Proof = &apiv1.ReleaseProof{Type: apiv1.ProofPreempted, Epoch: lostEpoch - 1}
 	})
 	own, victim := keyOf(t, thisNode, lostEpoch).FenceOnly(), keyOf(t, lostNode, lostEpoch)
 	host.Hook = func(step string) {

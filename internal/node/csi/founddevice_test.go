@@ -36,7 +36,7 @@ func (m *machine) publishSecond(sizeBytes int64) {
 	for _, o := range []client.Object{
 		&apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: second},
 			Spec: apiv1.AzVolumeSpec{Origin: apiv1.OriginProvisioned, Access: apiv1.AccessSingleNode, Disk: diskOf(secondID)},
-			Status: apiv1.AzVolumeStatus{SizeBytes: sizeBytes, DiskURI: secondID,
+			Status: apiv1.AzVolumeStatus{SizeBytes: sizeBytes, DiskID: secondID,
 				Primary: &apiv1.Ownership{NodeName: thisNode, Epoch: 1, State: apiv1.OwnershipHeld}}},
 		&apiv1.AzVolumeAttachment{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: apiv1.AttachmentName(second, thisNode)},

@@ -221,7 +221,7 @@ func TestLaw5AKillWhileACopyGetsItsUUIDLosesNothing(t *testing.T) {
 		m, host, k := bench(t)
 		host.Content = content{FS: source}
 		m.publish(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
-			v.UID, v.Spec.Source = "volume-1", &apiv1.VolumeSource{DiskURI: "source"}
+			v.UID, v.Spec.Source = "volume-1", &apiv1.VolumeSource{DiskID: "source"}
 		})
 		s := m.start()
 		at, err := k.during(n, func() error { return m.stage(s, mountCapability("ext4")) })

@@ -40,7 +40,7 @@ func (s *Server) reserve(ctx context.Context, at staging, device string) (ownRes
 		return ownReservation{}, err
 	}
 	shared := volume.Shares() > 1
-	wanted := shared && s.options.Reservations && volume.Spec.Disk.PersistentReservations != apiv1.ReservationsOff
+	wanted := shared && s.options.Reservations && volume.Spec.Disk.PersistentReservations != apiv1.ReservationsDisabled
 	if at.earlier, _, err = s.options.Records.Of(use.Disk); err != nil {
 		return ownReservation{}, err
 	}
@@ -89,7 +89,7 @@ func ofApplication(state provisioner.ReservationState) bool {
 func everReserved(volume *apiv1.AzVolume, record nodereport.Record) bool {
 	last := volume.Status.LastRelease
 	return volume.Status.Fencing == apiv1.FencingPreemption || record.ReservationKey != "" || last != nil &&
-		last.Proof.Kind == apiv1.ProofPreempted
+		last.Proof.Type == apiv1.ProofPreempted
 }
 
 // readTries and readRetry are for a disk that does not answer the first question about its

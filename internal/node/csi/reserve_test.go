@@ -181,11 +181,11 @@ func TestStagingOverWhatTheDiskHas(t *testing.T) {
 		"reserved under the epoch before": {holder: before, want: own},
 		"reserved by another program":     {holder: otherProgram, want: otherProgram, failure: codes.FailedPrecondition},
 		"off for the volume, and never reserved": {
-			edit: func(v *apiv1.AzVolume) { v.Spec.Disk.PersistentReservations = apiv1.ReservationsOff }},
+			edit: func(v *apiv1.AzVolume) { v.Spec.Disk.PersistentReservations = apiv1.ReservationsDisabled }},
 		"off for the volume, and reserved under the epoch before": {holder: before,
-			edit: func(v *apiv1.AzVolume) { v.Spec.Disk.PersistentReservations = apiv1.ReservationsOff }},
+			edit: func(v *apiv1.AzVolume) { v.Spec.Disk.PersistentReservations = apiv1.ReservationsDisabled }},
 		"off for the volume, and reserved by another program": {holder: otherProgram, want: otherProgram,
-			edit: func(v *apiv1.AzVolume) { v.Spec.Disk.PersistentReservations = apiv1.ReservationsOff }},
+			edit: func(v *apiv1.AzVolume) { v.Spec.Disk.PersistentReservations = apiv1.ReservationsDisabled }},
 		"off for the node, and reserved under the epoch before": {holder: before, off: true},
 		"a disk for one VM": {edit: func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 1 }},
 		"a disk for one VM that was taken for a shared one": {holder: after,
@@ -254,7 +254,7 @@ func oneVM(then ...editVolume) editVolume {
 }
 
 func off(then ...editVolume) editVolume {
-	return edited(func(v *apiv1.AzVolume) { v.Spec.Disk.PersistentReservations = apiv1.ReservationsOff }, then)
+	return edited(func(v *apiv1.AzVolume) { v.Spec.Disk.PersistentReservations = apiv1.ReservationsDisabled }, then)
 }
 
 func edited(edit editVolume, then []editVolume) editVolume {
@@ -473,7 +473,7 @@ func TestADiskThatDoesNotTellItsReservations(t *testing.T) {
 func lastPreempted(v *apiv1.AzVolume) {
 	v.Status.LastRelease = &apiv1.ReleaseRecord{
 		NodeName: "node-a",
-		Proof:    apiv1.ReleaseProof{Kind: apiv1.ProofPreempted, Epoch: 5},
+		Proof:    apiv1.ReleaseProof{Type: apiv1.ProofPreempted, Epoch: 5},
 	}
 }
 
@@ -512,7 +512,7 @@ func TestAGrantThatIsLostWhileTheDiskIsReserved(t *testing.T) {
 		case step == "reserve" && !lost && host.Shared.State().Holder == keyOf(t, thisNode, 7):
 			lost = true
 			m.change(func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
-				a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofDetached, Epoch: 7}
+				a.Status.Proof = &apiv1.ReleaseProof{Type: apiv1.ProofDetached, Epoch: 7}
 			})
 		case step != "reserve":
 			t.Errorf("%s, after the grant was lost", step)
@@ -582,7 +582,7 @@ func TestAReservationIsKeptWhileAFencedNodeHasTheDisk(t *testing.T) {
 			m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
 				v.Status.LastRelease = &apiv1.ReleaseRecord{
 					NodeName: "node-a",
-					Proof:    apiv1.ReleaseProof{Kind: apiv1.ProofPreempted, Epoch: 5},
+					Proof:    apiv1.ReleaseProof{Type: apiv1.ProofPreempted, Epoch: 5},
 				}
 			})
 		}},
@@ -602,7 +602,7 @@ func TestAReservationIsKeptWhileAFencedNodeHasTheDisk(t *testing.T) {
 			m.publishShared(7)
 			fenced := m.addAttachment("node-a", func(a *apiv1.AzVolumeAttachment) {
 				a.Spec.Role, a.Spec.Epoch = apiv1.RolePrimary, 5
-				a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofPreempted, Epoch: 5}
+				a.Status.Proof = &apiv1.ReleaseProof{Type: apiv1.ProofPreempted, Epoch: 5}
 			})
 			test.before(m, host)
 			expect.Must(t, m.stage(m.start(), mountCapability("ext4")))

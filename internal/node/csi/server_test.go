@@ -107,7 +107,7 @@ func TestADeadlineWhileWaitingTakesTheAnnouncementBack(t *testing.T) {
 		"for the attachment": func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
 			a.Status = apiv1.AzVolumeAttachmentStatus{
 				State: apiv1.AttachmentFailed,
-				Error: &apiv1.Error{Message: "no free slot", Time: metav1.Now()},
+				Error: &apiv1.Error{Message: "no free slot", FailureTime: metav1.Now()},
 			}
 		},
 		"for the device": func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.LUN = ptr.To(lun + 1) },

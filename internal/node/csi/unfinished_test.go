@@ -113,7 +113,7 @@ func TestTheRemainsOfAFormatAreLeftToTheNextNode(t *testing.T) {
 		"a fence has proved that the disk is detached": func(m *machine) {
 			m.change(func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
 				a.Status.State = apiv1.AttachmentPending
-				a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofDetached, Epoch: a.Spec.Epoch}
+				a.Status.Proof = &apiv1.ReleaseProof{Type: apiv1.ProofDetached, Epoch: a.Spec.Epoch}
 			})
 		},
 		"a person detached the disk and deleted its attachment, which waits for the node's report": func(m *machine) {
@@ -375,7 +375,7 @@ func TestAVolumeThatTheKubeletHasLeftStagedIsUnstaged(t *testing.T) {
 			release := func(ago time.Duration) {
 				m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
 					v.Status.Primary.State = apiv1.OwnershipReleasing
-					v.Status.Primary.Since = ptr.To(metav1.NewTime(time.Now().Add(-ago)))
+					v.Status.Primary.LastTransitionTime = ptr.To(metav1.NewTime(time.Now().Add(-ago)))
 				})
 			}
 			stays := func(why string) {

@@ -25,7 +25,7 @@ func TestSwitchingReservationsOffEndsThoseOfStagedVolumes(t *testing.T) {
 	}
 	fenced := m.addAttachment("lost", func(a *apiv1.AzVolumeAttachment) {
 		a.Spec.Role, a.Spec.Epoch = apiv1.RolePrimary, 6
-		a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofPreempted, Epoch: 6}
+		a.Status.Proof = &apiv1.ReleaseProof{Type: apiv1.ProofPreempted, Epoch: 6}
 	})
 	m.edit = func(o *csinode.Options) { o.Reservations = false }
 	s = m.start()

@@ -121,7 +121,7 @@ func (r *Reporter) beat(ctx context.Context) (time.Duration, error) {
 	interval := r.options.SlowInterval
 	err := r.update(ctx, func(status *apiv1.AzDriverNodeStatus) {
 		r.promise(status)
-		interval = time.Duration(status.HeartbeatSeconds) * time.Second
+		interval = time.Duration(status.HeartbeatPeriodSeconds) * time.Second
 		// A restart of the plug-in does not make the node not ready: the condition remains until
 		// the plug-in has a new one.
 		if ready.Reason != apiv1.ReasonStarting || meta.FindStatusCondition(status.Conditions, ready.Type) == nil {
@@ -136,10 +136,10 @@ func (r *Reporter) beat(ctx context.Context) (time.Duration, error) {
 // time.
 func (r *Reporter) promise(status *apiv1.AzDriverNodeStatus) {
 	seconds, onRequest := r.interval(status)
-	if seconds < status.HeartbeatSeconds {
+	if seconds < status.HeartbeatPeriodSeconds {
 		r.wakeUp()
 	}
-	status.HeartbeatSeconds, status.HeartbeatOnRequest = seconds, onRequest
+	status.HeartbeatPeriodSeconds, status.HeartbeatOnRequest = seconds, onRequest
 	status.HeartbeatTime = &metav1.MicroTime{Time: r.options.Clock.Now()}
 }
 

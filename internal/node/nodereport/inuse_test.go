@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
 )
 
 // TestVolumesInUseAreThoseThatAreStagedAndRead follows a volume from its announcement until it is
@@ -15,7 +16,7 @@ import (
 func TestVolumesInUseAreThoseThatAreStagedAndRead(t *testing.T) {
 	volume := &apiv1.AzVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "v"},
-		Spec:       apiv1.AzVolumeSpec{PersistentVolumeClaim: "shop/data"},
+		Spec:       apiv1.AzVolumeSpec{ClaimRef: objects.Claim("shop/data")},
 	}
 	api := newAPI(t, volume)
 	r, clock := newReporter(t, api, newScanner(t, &mountList{}))
@@ -23,7 +24,7 @@ func TestVolumesInUseAreThoseThatAreStagedAndRead(t *testing.T) {
 	inUse := func() string {
 		var found []string
 		for _, used := range r.InUse() {
-			found = append(found, fmt.Sprintf("%s %s %s", used.Volume.Name, used.Volume.Spec.PersistentVolumeClaim, used.Device))
+			found = append(found, fmt.Sprintf("%s %s %s", used.Volume.Name, used.Volume.Claim(), used.Device))
 		}
 		return strings.Join(found, ", ")
 	}
@@ -39,7 +40,7 @@ func TestVolumesInUseAreThoseThatAreStagedAndRead(t *testing.T) {
 		}, ""},
 		{"the next heartbeat", beat, "v shop/data /dev/sdc"},
 		{"a change of the claim", func() error {
-			volume.Spec.PersistentVolumeClaim = "shop/other"
+			volume.Spec.ClaimRef = objects.Claim("shop/other")
 			return api.Update(ctx, volume)
 		}, "v shop/data /dev/sdc"},
 		{"a heartbeat after five minutes", func() error {

@@ -35,7 +35,7 @@ func (r *Reporter) LostWrites(volume, message string) {
 	defer r.mu.Unlock()
 	r.lost[volume] = apiv1.LostWrites{
 		VolumeName: volume,
-		Time:       metav1.NewTime(r.options.Clock.Now().Truncate(time.Second)), // as the API server has it
+		LossTime:   metav1.NewTime(r.options.Clock.Now().Truncate(time.Second)), // as the API server has it
 		Message:    operation.ShortenTo(message, LongestMessage),
 	}
 }
@@ -47,7 +47,7 @@ func (r *Reporter) withLost(read []apiv1.LostWrites) []apiv1.LostWrites {
 	defer r.mu.Unlock()
 	var all []apiv1.LostWrites
 	now := r.options.Clock.Now()
-	old := func(l apiv1.LostWrites) bool { return now.Sub(l.Time.Time) >= lostWritesKept }
+	old := func(l apiv1.LostWrites) bool { return now.Sub(l.LossTime.Time) >= lostWritesKept }
 	for _, entry := range read {
 		if _, newer := r.lost[entry.VolumeName]; !newer && !old(entry) {
 			all = append(all, entry)
@@ -61,7 +61,7 @@ func (r *Reporter) withLost(read []apiv1.LostWrites) []apiv1.LostWrites {
 		}
 	}
 	slices.SortFunc(all, func(a, b apiv1.LostWrites) int {
-		if order := a.Time.Compare(b.Time.Time); order != 0 {
+		if order := a.LossTime.Compare(b.LossTime.Time); order != 0 {
 			return order
 		}
 		return strings.Compare(a.VolumeName, b.VolumeName)

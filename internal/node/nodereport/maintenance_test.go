@@ -9,7 +9,7 @@ import (
 func announced(ids ...string) *apiv1.NodeMaintenance {
 	m := &apiv1.NodeMaintenance{}
 	for _, id := range ids {
-		m.Events = append(m.Events, apiv1.MaintenanceEvent{EventID: id, Kind: apiv1.MaintenanceFreeze, Started: true})
+		m.Events = append(m.Events, apiv1.MaintenanceEvent{EventID: id, Type: apiv1.MaintenanceFreeze, Started: true})
 	}
 	return m
 }

@@ -344,7 +344,7 @@ func TestHeartbeatsAreFastOnlyWhereAReplicatedPrimaryLives(t *testing.T) {
 			return get(t, api)
 		}
 		first := after(time.Second)
-		if first.Status.HeartbeatSeconds != 30 || !meta.IsStatusConditionTrue(first.Status.Conditions, apiv1.NodeConditionReady) {
+		if first.Status.HeartbeatPeriodSeconds != 30 || !meta.IsStatusConditionTrue(first.Status.Conditions, apiv1.NodeConditionReady) {
 			t.Errorf("first heartbeat = %+v", first.Status)
 		}
 		if got := after(28 * time.Second); !got.Status.HeartbeatTime.Equal(first.Status.HeartbeatTime) {
@@ -357,7 +357,7 @@ func TestHeartbeatsAreFastOnlyWhereAReplicatedPrimaryLives(t *testing.T) {
 		if err := r.Announce(ctx, "plain", 1, "/p"); err != nil {
 			t.Fatal(err)
 		}
-		if got := get(t, api).Status.HeartbeatSeconds; got != 30 {
+		if got := get(t, api).Status.HeartbeatPeriodSeconds; got != 30 {
 			t.Errorf("with a volume without replicas: every %d s, want 30", got)
 		}
 		// A volume that was not observed counts as replicated until the loop has read it.
@@ -365,8 +365,8 @@ func TestHeartbeatsAreFastOnlyWhereAReplicatedPrimaryLives(t *testing.T) {
 			t.Fatal(err)
 		}
 		announced := get(t, api)
-		if announced.Status.HeartbeatSeconds != 2 {
-			t.Errorf("with a replicated volume: every %d s, want 2", announced.Status.HeartbeatSeconds)
+		if announced.Status.HeartbeatPeriodSeconds != 2 {
+			t.Errorf("with a replicated volume: every %d s, want 2", announced.Status.HeartbeatPeriodSeconds)
 		}
 		staged := after(5 * time.Second)
 		if d := staged.Status.HeartbeatTime.Sub(announced.Status.HeartbeatTime.Time); d < 2*time.Second {
@@ -375,8 +375,8 @@ func TestHeartbeatsAreFastOnlyWhereAReplicatedPrimaryLives(t *testing.T) {
 		if err := r.Forget(ctx, "replicated"); err != nil {
 			t.Fatal(err)
 		}
-		if got := after(3 * time.Second); got.Status.HeartbeatSeconds != 30 {
-			t.Errorf("after the replicated volume left: every %d s, want 30", got.Status.HeartbeatSeconds)
+		if got := after(3 * time.Second); got.Status.HeartbeatPeriodSeconds != 30 {
+			t.Errorf("after the replicated volume left: every %d s, want 30", got.Status.HeartbeatPeriodSeconds)
 		}
 	})
 }

@@ -90,7 +90,7 @@ func (r *Reporter) needsHeartbeat(event apiwatch.EventType, d *apiv1.AzDriverNod
 	return known == nil || !d.Status.HeartbeatTime.Equal(known.Status.HeartbeatTime) ||
 		d.Status.ReportDigest != known.Status.ReportDigest || ownership.ReportDigest(d) != known.Status.ReportDigest ||
 		!d.HeartbeatRequestedTime().Equal(known.HeartbeatRequestedTime()) ||
-		seconds != d.Status.HeartbeatSeconds || onRequest != d.Status.HeartbeatOnRequest
+		seconds != d.Status.HeartbeatPeriodSeconds || onRequest != d.Status.HeartbeatOnRequest
 }
 
 func (r *Reporter) setWatching(on bool) {

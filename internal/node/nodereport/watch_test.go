@@ -142,7 +142,7 @@ func TestHeartbeatsAreRareOnlyWhileProbesReachTheNode(t *testing.T) {
 	} {
 		edit(t, api, step.change)
 		await(t, api, clock, step.name, func(d *apiv1.AzDriverNode) bool {
-			return d.Status.HeartbeatSeconds == step.seconds && d.Status.HeartbeatOnRequest == step.onRequest
+			return d.Status.HeartbeatPeriodSeconds == step.seconds && d.Status.HeartbeatOnRequest == step.onRequest
 		})
 	}
 }
@@ -182,8 +182,8 @@ func TestANodeThatCannotWatchPromisesNoAnswer(t *testing.T) {
 		clock.Step(time.Second)
 		return d.Status.HeartbeatTime.After(first.Status.HeartbeatTime.Time)
 	})
-	if next.Status.HeartbeatOnRequest || next.Status.HeartbeatSeconds != 30 {
-		t.Errorf("got a promise of %d s, on request %t; want 30 s and none", next.Status.HeartbeatSeconds,
+	if next.Status.HeartbeatOnRequest || next.Status.HeartbeatPeriodSeconds != 30 {
+		t.Errorf("got a promise of %d s, on request %t; want 30 s and none", next.Status.HeartbeatPeriodSeconds,
 			next.Status.HeartbeatOnRequest)
 	}
 }

@@ -29,7 +29,7 @@ type Attributes struct {
 	MaxMountReplicaCount *int32
 	// IOPSPerGB is 0 for none, and if the attributes name the IOPS too: one of them is of the
 	// StorageClass, and the other of the VolumeAttributesClass that replaced it.
-	IOPSPerGB int64
+	IOPSPerGiB int64
 	// Partition of the disk that is the volume; 0 for the whole disk.
 	Partition int
 	Tuning    Tuning
@@ -73,11 +73,11 @@ func ParseAttributes(raw map[string]string, block bool) (Attributes, error) {
 			a.MaxMountReplicaCount = &count
 		case "iopspergb":
 			n, err := strconv.ParseInt(value, 10, 64)
-			if err != nil || n < 1 || n > maxIOPSPerGB {
-				refuse(key, value, fmt.Sprintf("a whole number from 1 to %d", maxIOPSPerGB))
+			if err != nil || n < 1 || n > maxIOPSPerGiB {
+				refuse(key, value, fmt.Sprintf("a whole number from 1 to %d", maxIOPSPerGiB))
 				continue
 			}
-			a.IOPSPerGB = n
+			a.IOPSPerGiB = n
 		case partitionKey:
 			n, err := ParsePartition(value)
 			if err != nil {
@@ -87,7 +87,7 @@ func ParseAttributes(raw map[string]string, block bool) (Attributes, error) {
 		}
 	}
 	if slices.ContainsFunc(slices.Collect(maps.Keys(raw)), func(key string) bool { return strings.EqualFold(key, iopsKey) }) {
-		a.IOPSPerGB = 0
+		a.IOPSPerGiB = 0
 	}
 	tuning, err := ParseTuning(raw)
 	a.Tuning = tuning

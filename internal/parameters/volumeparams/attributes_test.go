@@ -34,7 +34,7 @@ func TestAttributesOfAPersistentVolume(t *testing.T) {
 			volumeparams.Attributes{}},
 		"replicas": {
 			map[string]string{"maxMountReplicaCount": "2"}, volumeparams.Attributes{MaxMountReplicaCount: &two}},
-		"IOPS for each GiB": {map[string]string{"IopsPerGB": "5"}, volumeparams.Attributes{IOPSPerGB: 5}},
+		"IOPS for each GiB": {map[string]string{"IopsPerGB": "5"}, volumeparams.Attributes{IOPSPerGiB: 5}},
 		"IOPS for each GiB, which a VolumeAttributesClass replaced": {
 			map[string]string{"iopsPerGB": "5", "DiskIOPSReadWrite": "4000"}, volumeparams.Attributes{}},
 		"a performance profile": {

@@ -189,7 +189,7 @@ func (p Parameters) With(c Change, sizeBytes int64) (Parameters, error) {
 		p.DiskIOPSReadWrite = nil
 		p.RaiseIOPS(sizeBytes)
 	case c.names(iopsKey):
-		p.IOPSPerGB = 0
+		p.IOPSPerGiB = 0
 	}
 	if p.NetworkAccessPolicy != allowPrivate && !c.names("diskAccessID") {
 		p.DiskAccessID = ""
@@ -230,7 +230,7 @@ func (p *Parameters) conversion(after *Parameters) []string {
 		return refuse(from + " only: a disk cannot be converted back from it")
 	case strings.HasSuffix(from, "_ZRS") != strings.HasSuffix(to, "_ZRS"):
 		return refuse("a SKU with the redundancy of " + from)
-	case to == PremiumV2LRS && p.EnableBursting && after.EnableBursting:
+	case to == PremiumV2LRS && p.BurstingEnabled && after.BurstingEnabled:
 		return refuse("another SKU as long as enableBursting is true")
 	case to == PremiumV2LRS && p.DiskEncryptionType == "EncryptionAtRestWithPlatformAndCustomerKeys":
 		return refuse("another SKU for a disk of double encryption")

@@ -78,7 +78,7 @@ func TestWhatADiskCanBecome(t *testing.T) {
 	}}}
 	many := int64(20000)
 	fast := volumeparams.Parameters{DiskParameters: apiv1.DiskParameters{
-		IOPSPerGB:    20,
+		IOPSPerGiB:   20,
 		DiskSettings: apiv1.DiskSettings{SKUName: "PremiumV2_LRS", DiskIOPSReadWrite: &many},
 	}}
 	tiered := volumeparams.Parameters{DiskParameters: apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{
@@ -86,8 +86,8 @@ func TestWhatADiskCanBecome(t *testing.T) {
 		Tier:    "P50",
 	}}}
 	bursting := volumeparams.Parameters{DiskParameters: apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{
-		SKUName:        "Premium_LRS",
-		EnableBursting: true,
+		SKUName:         "Premium_LRS",
+		BurstingEnabled: true,
 	}}}
 	private := volumeparams.Parameters{DiskParameters: apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{
 		SKUName:             "Premium_LRS",
@@ -131,7 +131,7 @@ func TestWhatADiskCanBecome(t *testing.T) {
 		"Premium v2 while it bursts":     {bursting, map[string]string{"skuName": "PremiumV2_LRS"}, "enableBursting", nil},
 		"Premium v2, and to burst no more": {bursting,
 			map[string]string{"skuName": "PremiumV2_LRS", "enableBursting": "false"}, "",
-			func(p volumeparams.Parameters) bool { return !p.EnableBursting }},
+			func(p volumeparams.Parameters) bool { return !p.BurstingEnabled }},
 		"of more IOPS for readers": {
 			volumeparams.Parameters{DiskParameters: apiv1.DiskParameters{MaxShares: 2,
 				DiskSettings: apiv1.DiskSettings{SKUName: "PremiumV2_LRS"}}},
@@ -139,12 +139,12 @@ func TestWhatADiskCanBecome(t *testing.T) {
 			func(p volumeparams.Parameters) bool { return *p.DiskIOPSReadOnly == 4000 && *p.DiskMBpsReadOnly == 150 }},
 		"of IOPS for each GiB": {v2, map[string]string{"iopsPerGB": "10"}, "",
 			func(p volumeparams.Parameters) bool {
-				return *p.DiskIOPSReadWrite == 10240 && p.IOPSPerGB == 10 && *v2.DiskIOPSReadWrite == 3000
+				return *p.DiskIOPSReadWrite == 10240 && p.IOPSPerGiB == 10 && *v2.DiskIOPSReadWrite == 3000
 			}},
 		"of IOPS for each GiB, and that are fewer than before": {fast, map[string]string{"iopsPerGB": "4"}, "",
-			func(p volumeparams.Parameters) bool { return *p.DiskIOPSReadWrite == 4096 && p.IOPSPerGB == 4 }},
+			func(p volumeparams.Parameters) bool { return *p.DiskIOPSReadWrite == 4096 && p.IOPSPerGiB == 4 }},
 		"of IOPS, which are for each GiB no more": {fast, map[string]string{"diskIOPSReadWrite": "5000"}, "",
-			func(p volumeparams.Parameters) bool { return *p.DiskIOPSReadWrite == 5000 && p.IOPSPerGB == 0 }},
+			func(p volumeparams.Parameters) bool { return *p.DiskIOPSReadWrite == 5000 && p.IOPSPerGiB == 0 }},
 		"of IOPS for each GiB, and of no such SKU": {premium, map[string]string{"iopsPerGB": "10"}, "PremiumV2_LRS", nil},
 		"Premium v2 of IOPS for each GiB": {premium, map[string]string{"skuName": "PremiumV2_LRS", "iopsPerGB": "10"}, "",
 			func(p volumeparams.Parameters) bool { return *p.DiskIOPSReadWrite == 10240 }},
@@ -269,8 +269,8 @@ func TestTheIOPSOfAClassReplaceThoseOfTheStorageClass(t *testing.T) {
 			continue
 		}
 		p.SetDefaultPerformance(sizeBytes)
-		if *p.DiskIOPSReadWrite != test.iops || p.IOPSPerGB != test.perGB {
-			t.Errorf("%s: got %d IOPS and %d for each GiB, want %d and %d", name, *p.DiskIOPSReadWrite, p.IOPSPerGB, test.iops,
+		if *p.DiskIOPSReadWrite != test.iops || p.IOPSPerGiB != test.perGB {
+			t.Errorf("%s: got %d IOPS and %d for each GiB, want %d and %d", name, *p.DiskIOPSReadWrite, p.IOPSPerGiB, test.iops,
 				test.perGB)
 		}
 	}

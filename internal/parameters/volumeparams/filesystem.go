@@ -29,6 +29,14 @@ func (p *Parameters) SetFilesystem(fsType string) {
 	}
 }
 
+// Filesystem is the filesystem of the volume; nil for raw block.
+func (p *Parameters) Filesystem() *apiv1.Filesystem {
+	if p.FSType == "" {
+		return nil
+	}
+	return &apiv1.Filesystem{Type: p.FSType, FilesystemOptions: p.FilesystemOptions}
+}
+
 // filesystemContradictions returns the options that mkfs would refuse for the filesystem on a disk
 // of the size.
 func (p *Parameters) filesystemContradictions(sizeBytes int64) []string {
@@ -44,8 +52,8 @@ func (p *Parameters) filesystemContradictions(sizeBytes int64) []string {
 		taken bool
 		by    string
 	}{
-		{"blockSize", p.BlockSize, ext || fsType == "xfs", "ext2, ext3, ext4 or xfs"},
-		{"inodeSize", p.InodeSize, ext || fsType == "xfs", "ext2, ext3, ext4 or xfs"},
+		{"blockSize", p.BlockSizeBytes, ext || fsType == "xfs", "ext2, ext3, ext4 or xfs"},
+		{"inodeSize", p.InodeSizeBytes, ext || fsType == "xfs", "ext2, ext3, ext4 or xfs"},
 		{"bytesPerInode", p.BytesPerInode, ext, "ext2, ext3 or ext4"},
 		{"numberOfInodes", p.NumberOfInodes, ext, "ext2, ext3 or ext4"},
 	} {
@@ -56,7 +64,7 @@ func (p *Parameters) filesystemContradictions(sizeBytes int64) []string {
 	if len(faults) > 0 {
 		return faults
 	}
-	block := cmp.Or(p.BlockSize, defaultBlockSize)
+	block := cmp.Or(p.BlockSizeBytes, defaultBlockSize)
 	if sector := p.sectorSize(); block < sector {
 		fault("blockSize", block, "from %d on for a disk with logical sectors of that size", sector)
 	}
@@ -64,10 +72,10 @@ func (p *Parameters) filesystemContradictions(sizeBytes int64) []string {
 	if fsType == "xfs" {
 		low, high = smallestXFSInode, min(block/2, largestXFSInode)
 	}
-	if p.InodeSize != 0 && (p.InodeSize < low || p.InodeSize > high) {
-		fault("inodeSize", p.InodeSize, "%d to %d for fsType %s and a block size of %d", low, high, fsType, block)
+	if p.InodeSizeBytes != 0 && (p.InodeSizeBytes < low || p.InodeSizeBytes > high) {
+		fault("inodeSize", p.InodeSizeBytes, "%d to %d for fsType %s and a block size of %d", low, high, fsType, block)
 	}
-	inode := cmp.Or(p.InodeSize, defaultInodeSize)
+	inode := cmp.Or(p.InodeSizeBytes, defaultInodeSize)
 	switch least := max(block, 2*inode); {
 	case p.BytesPerInode != 0 && p.NumberOfInodes != 0:
 		fault("numberOfInodes", p.NumberOfInodes, "not with bytesPerInode")
@@ -83,8 +91,8 @@ func (p *Parameters) filesystemContradictions(sizeBytes int64) []string {
 // sectorSize returns the size of the disk's logical sectors.
 func (p *Parameters) sectorSize() int64 {
 	switch {
-	case p.LogicalSectorSize != nil:
-		return int64(*p.LogicalSectorSize)
+	case p.LogicalSectorSizeBytes != nil:
+		return int64(*p.LogicalSectorSizeBytes)
 	case provisioned(p.SKU()):
 		return 4096
 	default:

@@ -48,7 +48,7 @@ var (
 	table        = paramtable.Table[Parameters](
 		slices.Concat(diskKeys(), placeKeys(), tagKeys(), filesystemKeys(), performanceKeys(), deviceKeys(), accessKeys(),
 			otherKeys()))
-	reservationModes = map[string]apiv1.ReservationMode{"auto": apiv1.ReservationsAuto, "off": apiv1.ReservationsOff}
+	reservationModes = map[string]apiv1.ReservationMode{"auto": apiv1.ReservationsAuto, "disabled": apiv1.ReservationsDisabled}
 	anyCaseOf        = func(values []string) string { return strings.Join(values, ", ") + " (in any case)" }
 	onlyInternals    = "Is refused as Internal for other SKUs."
 )
@@ -83,12 +83,12 @@ func diskKeys() []key {
 			About("How many nodes keep the disk attached besides the one that uses it.", unknownToV1),
 		key{
 			Name:    "persistentReservations",
-			Allowed: "auto, off (in any case)",
+			Allowed: "auto, disabled (in any case)",
 			Default: "auto",
-			Check:   paramtable.AnyCase([]string{"auto", "off"}),
+			Check:   paramtable.AnyCase([]string{"auto", "disabled"}),
 			Set:     func(p *Parameters, v string) { p.PersistentReservations = reservationModes[strings.ToLower(v)] },
 		}.
-			About("Whether the node that uses a shared disk reserves it, so that a lost node is fenced in milliseconds. off leaves the "+
+			About("Whether the node that uses a shared disk reserves it, so that a lost node is fenced in milliseconds. disabled leaves the "+
 				"reservations of the disk to other programs, as the application of a raw block volume, and Azure's forced detach fences.",
 				unknownToV1),
 	}
@@ -160,11 +160,11 @@ func filesystemKeys() []key {
 		})
 	}
 	return []key{
-		number("blockSize", []string{"1024", "2048", "4096"}, func(p *Parameters, n int64) { p.BlockSize = n }).
+		number("blockSize", []string{"1024", "2048", "4096"}, func(p *Parameters, n int64) { p.BlockSizeBytes = n }).
 			About("The size of a block in bytes; ext2, ext3, ext4 and xfs. At least the logical sector size of the disk.",
 				unknownToV1),
 		number("inodeSize", []string{"128", "256", "512", "1024", "2048", "4096"},
-			func(p *Parameters, n int64) { p.InodeSize = n }).
+			func(p *Parameters, n int64) { p.InodeSizeBytes = n }).
 			About("The size of an inode in bytes; ext2, ext3 and ext4 up to the block size, xfs from 512 to half the block size.",
 				unknownToV1),
 		paramtable.Integer("bytesPerInode", 1024, 64<<20, "mkfs's", func(p *Parameters, n int64) { p.BytesPerInode = n }).
@@ -185,8 +185,8 @@ func performanceKeys() []key {
 			func(p *Parameters, v int64) { p.DiskIOPSReadWrite = &v }).
 			About("Provisioned IOPS of UltraSSD_LRS and PremiumV2_LRS; the range depends on the size.", onlyInternals).
 			Changing("Sets the IOPS of UltraSSD_LRS and PremiumV2_LRS, also in use. They do not grow with the disk from then on."),
-		paramtable.Integer(iopsPerGBKey, 1, maxIOPSPerGB, "1 where UltraSSD_LRS gets the default of diskIOPSReadWrite",
-			func(p *Parameters, v int64) { p.IOPSPerGB = v }).
+		paramtable.Integer(iopsPerGBKey, 1, maxIOPSPerGiB, "1 where UltraSSD_LRS gets the default of diskIOPSReadWrite",
+			func(p *Parameters, v int64) { p.IOPSPerGiB = v }).
 			About("IOPS for each GiB of UltraSSD_LRS and PremiumV2_LRS, instead of diskIOPSReadWrite: within the limits of the size, and raised when the disk grows. "+
 				"The throughput does not follow.", unknownToV1).
 			Changing("Sets the IOPS to so many for each GiB, within the limits of the size, and raises them when the disk grows."),
@@ -211,11 +211,11 @@ func performanceKeys() []key {
 		}.
 			About("The performance tier of Premium_LRS and Premium_ZRS.", unknownToV1).
 			Changing("Sets the performance tier of Premium_LRS and Premium_ZRS, also in use unless the disk is shared."),
-		paramtable.Boolean("enableBursting", func(p *Parameters, v bool) { p.EnableBursting = v }).
+		paramtable.Boolean("enableBursting", func(p *Parameters, v bool) { p.BurstingEnabled = v }).
 			About("On-demand bursting of Premium_LRS and Premium_ZRS above 512 GiB, not of shared disks.",
 				lenient+" "+laterRefusal).
 			Changing("Turns on-demand bursting of Premium_LRS and Premium_ZRS above 512 GiB on, while the disk is not attached, or off, 12 hours later at the earliest."),
-		paramtable.Boolean("enablePerformancePlus", func(p *Parameters, v bool) { p.EnablePerformancePlus = v }).
+		paramtable.Boolean("enablePerformancePlus", func(p *Parameters, v bool) { p.PerformancePlusEnabled = v }).
 			About("Azure's Performance Plus, not for UltraSSD_LRS and PremiumV2_LRS. The disk has at least 513 GiB then.", ""),
 	}
 }
@@ -226,7 +226,7 @@ func deviceKeys() []key {
 		paramtable.OneOf("logicalSectorSize", []string{"512", "4096"}, "4096",
 			func(p *Parameters, v string) {
 				n := map[string]int32{"512": 512, "4096": 4096}[v]
-				p.LogicalSectorSize = &n
+				p.LogicalSectorSizeBytes = &n
 			}).
 			About("The sector size of UltraSSD_LRS and PremiumV2_LRS in bytes.", laterRefusal),
 		paramtable.Boolean("writeAcceleratorEnabled", func(p *Parameters, v bool) { p.WriteAcceleratorEnabled = v }).

@@ -12,6 +12,9 @@ type Parameters struct {
 	// DiskParameters are the parameters of the disk. A zero value means that the parameter was not
 	// given; Disk adds the defaults. The name may have templates.
 	apiv1.DiskParameters
+	// FSType is the filesystem that is made on a blank disk; "" for none or raw block.
+	FSType string
+	apiv1.FilesystemOptions
 	// MaxMountReplicaCount is nil if it was not given.
 	MaxMountReplicaCount *int32
 	// Tuning has the kernel's settings of the device, which the node writes.

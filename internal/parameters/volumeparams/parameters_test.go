@@ -181,7 +181,7 @@ func TestWhatV1Tolerates(t *testing.T) {
 		t.Fatal(err)
 	}
 	if p.DiskIOPSReadWrite != nil || p.Tags["a"] != "b=c" || p.Tags["d"] != "" || p.Tuning.Profile != "basic" ||
-		p.SKU() != "Premium_LRS" || !p.EnablePerformancePlus {
+		p.SKU() != "Premium_LRS" || !p.PerformancePlusEnabled {
 		t.Errorf("%+v", p)
 	}
 	if got := p.Disk(sizeBytes).DiskEncryptionType; got != "EncryptionAtRestWithCustomerKey" {
@@ -320,7 +320,7 @@ func TestSize(t *testing.T) {
 		"the limit below what is required": {required: 2 * gib, limit: gib, kind: provisioner.InvalidArgument},
 		"performance plus starts at 513 GiB": {
 			p: volumeparams.Parameters{DiskParameters: apiv1.DiskParameters{
-				ImmutableDiskSettings: apiv1.ImmutableDiskSettings{EnablePerformancePlus: true},
+				ImmutableDiskSettings: apiv1.ImmutableDiskSettings{PerformancePlusEnabled: true},
 			}},
 			required: gib,
 			want:     513 * gib,

@@ -96,7 +96,7 @@ func (p *Parameters) Performance(sizeBytes int64) Performance {
 		switch {
 		case p.DiskIOPSReadWrite != nil:
 			found.IOPS = *p.DiskIOPSReadWrite
-		case p.IOPSPerGB > 0:
+		case p.IOPSPerGiB > 0:
 			found.IOPS = p.iopsOfSize(sizeBytes)
 		}
 		if p.DiskMBpsReadWrite != nil {
@@ -118,9 +118,9 @@ const (
 	minUltraDefaultMBps = 100
 	maxUltraDefaultMBps = 4000
 
-	ultraDefaultIOPSPerGB = 1
+	ultraDefaultIOPSPerGiB = 1
 	// maxIOPSPerGB is the most that any SKU has for each GiB.
-	maxIOPSPerGB = 1000
+	maxIOPSPerGiB = 1000
 )
 
 // SetDefaultPerformance sets the IOPS that iopsPerGB asks for, and the V1 driver's values for an
@@ -131,7 +131,7 @@ func (p *Parameters) SetDefaultPerformance(sizeBytes int64) {
 	if p.SKU() != UltraSSDLRS || p.DiskIOPSReadWrite != nil || p.DiskMBpsReadWrite != nil {
 		return
 	}
-	p.IOPSPerGB = ultraDefaultIOPSPerGB
+	p.IOPSPerGiB = ultraDefaultIOPSPerGiB
 	iops := min(max(minUltraDefaultIOPS, sizeBytes/GiB), maxUltraDefaultIOPS)
 	mbps := min(max(minUltraDefaultMBps, iops/256), iops/4, maxUltraDefaultMBps)
 	// For the largest disks the V1 driver's quotient is a little below 4 kB/s for each IOPS,
@@ -144,7 +144,7 @@ func (p *Parameters) SetDefaultPerformance(sizeBytes int64) {
 // RaiseIOPS raises the IOPS of a disk that has the size, or grows to it, to those that iopsPerGB
 // asks for. It never lowers them: they may have been raised otherwise.
 func (p *Parameters) RaiseIOPS(sizeBytes int64) {
-	if p.IOPSPerGB == 0 || !provisioned(p.SKU()) {
+	if p.IOPSPerGiB == 0 || !provisioned(p.SKU()) {
 		return
 	}
 	if iops := p.iopsOfSize(sizeBytes); p.DiskIOPSReadWrite == nil || *p.DiskIOPSReadWrite < iops {
@@ -155,15 +155,15 @@ func (p *Parameters) RaiseIOPS(sizeBytes int64) {
 // iopsOfSize returns the IOPS that iopsPerGB asks for, within the limits of a disk of the size.
 func (p *Parameters) iopsOfSize(sizeBytes int64) int64 {
 	limits := p.performanceLimits(sizeBytes, 0)
-	return min(max(p.IOPSPerGB*(sizeBytes/GiB), limits.low.IOPS), limits.high.IOPS)
+	return min(max(p.IOPSPerGiB*(sizeBytes/GiB), limits.low.IOPS), limits.high.IOPS)
 }
 
 // bothIOPS returns a fault for parameters of one class that name the IOPS twice.
 func (p *Parameters) bothIOPS() []string {
-	if p.IOPSPerGB == 0 || p.DiskIOPSReadWrite == nil {
+	if p.IOPSPerGiB == 0 || p.DiskIOPSReadWrite == nil {
 		return nil
 	}
-	return []string{paramtable.Fault(iopsPerGBKey, p.IOPSPerGB, fmt.Sprintf("not with %s (%d)", iopsKey, *p.DiskIOPSReadWrite))}
+	return []string{paramtable.Fault(iopsPerGBKey, p.IOPSPerGiB, fmt.Sprintf("not with %s (%d)", iopsKey, *p.DiskIOPSReadWrite))}
 }
 
 // bounds of provisioned performance.

@@ -89,7 +89,7 @@ func TestIOPSForEachGiBAreWithinTheLimitsAndGrow(t *testing.T) {
 	}
 	more := int64(9000)
 	p := volumeparams.Parameters{DiskParameters: apiv1.DiskParameters{
-		IOPSPerGB:    10,
+		IOPSPerGiB:   10,
 		DiskSettings: apiv1.DiskSettings{SKUName: "PremiumV2_LRS", DiskIOPSReadWrite: &more},
 	}}
 	if p.RaiseIOPS(400 << 30); *p.DiskIOPSReadWrite != 9000 {

@@ -51,16 +51,16 @@ func (p *Parameters) skuContradictions() []string {
 			only(number.name, *number.value, provisioned(p.SKU()), UltraSSDLRS, PremiumV2LRS)
 		}
 	}
-	if p.IOPSPerGB > 0 {
-		only(iopsPerGBKey, p.IOPSPerGB, provisioned(p.SKU()), UltraSSDLRS, PremiumV2LRS)
+	if p.IOPSPerGiB > 0 {
+		only(iopsPerGBKey, p.IOPSPerGiB, provisioned(p.SKU()), UltraSSDLRS, PremiumV2LRS)
 	}
-	if p.LogicalSectorSize != nil {
-		only("logicalSectorSize", *p.LogicalSectorSize, provisioned(p.SKU()), UltraSSDLRS, PremiumV2LRS)
+	if p.LogicalSectorSizeBytes != nil {
+		only("logicalSectorSize", *p.LogicalSectorSizeBytes, provisioned(p.SKU()), UltraSSDLRS, PremiumV2LRS)
 	}
 	if p.Tier != "" {
 		only("tier", p.Tier, premium(p.SKU()), PremiumLRS, PremiumZRS)
 	}
-	if p.EnableBursting {
+	if p.BurstingEnabled {
 		only("enableBursting", true, premium(p.SKU()), PremiumLRS, PremiumZRS)
 	}
 	if p.WriteAcceleratorEnabled {
@@ -69,7 +69,7 @@ func (p *Parameters) skuContradictions() []string {
 	if provisioned(p.SKU()) && p.CachingMode != "" && p.CachingMode != CachingNone {
 		faults = append(faults, paramtable.Fault(cachingKey, p.CachingMode, CachingNone+" with skuName "+p.SKU()))
 	}
-	if p.EnablePerformancePlus && provisioned(p.SKU()) {
+	if p.PerformancePlusEnabled && provisioned(p.SKU()) {
 		faults = append(faults, paramtable.Fault("enablePerformancePlus", true, "not with skuName "+p.SKU()))
 	}
 	return faults
@@ -99,7 +99,7 @@ func (p *Parameters) sharedContradictions() []string {
 	if p.CachingMode != "" && p.CachingMode != CachingNone {
 		faults = append(faults, paramtable.Fault(cachingKey, p.CachingMode, CachingNone+" with maxShares above 1"))
 	}
-	if p.EnableBursting {
+	if p.BurstingEnabled {
 		faults = append(faults, paramtable.Fault("enableBursting", true, "false with maxShares above 1"))
 	}
 	if p.WriteAcceleratorEnabled {

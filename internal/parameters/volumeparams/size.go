@@ -77,7 +77,7 @@ func (p *Parameters) sizeRange() (low, high int64) {
 	case PremiumV2LRS:
 		high = largestProvisionedGiB
 	}
-	if p.EnablePerformancePlus {
+	if p.PerformancePlusEnabled {
 		low = performancePlusFromGiB
 	}
 	return low * GiB, high * GiB
@@ -99,7 +99,7 @@ func (p *Parameters) sizeContradictions(sizeBytes int64) []string {
 		}
 		faults = append(faults, paramtable.Fault("maxShares", p.Shares(), what))
 	}
-	if p.EnableBursting && sizeBytes <= burstingAboveGiB*GiB {
+	if p.BurstingEnabled && sizeBytes <= burstingAboveGiB*GiB {
 		faults = append(faults, paramtable.Fault("enableBursting", true, fmt.Sprintf("false up to %d GiB", burstingAboveGiB)))
 	}
 	faults = append(faults, p.filesystemContradictions(sizeBytes)...)

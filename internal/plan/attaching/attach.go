@@ -184,15 +184,15 @@ func (s *Step) attach(in Input) {
 	if a.Status.State == apiv1.AttachmentAttaching && a.Status.VMID != "" && in.Volume != nil {
 		// Begun by a process that has ended, or just before this.
 		s.Start = operation.WorkAttach
-		if op := a.Status.Operation; op != nil && op.Kind == string(operation.WorkAttach) {
+		if op := a.Status.Operation; op != nil && op.Type == string(operation.WorkAttach) {
 			s.Resume = op.ResumeToken
 		}
 		return
 	}
 	if a.Status.State == apiv1.AttachmentFailed && a.Status.ObservedGeneration == a.Generation && a.Status.Error != nil {
-		wait := max(operation.RetryIn(failingSince(a), a.Status.Error.Time.Time, in.Now), yieldingFor(a, in.Now))
+		wait := max(operation.RetryIn(failingSince(a), a.Status.Error.FailureTime.Time, in.Now), yieldingFor(a, in.Now))
 		if disk.DiskDiffers(in.Volume, a) {
-			wait = operation.Remaining(operation.FirstRetry, a.Status.Error.Time.Time, in.Now)
+			wait = operation.Remaining(operation.FirstRetry, a.Status.Error.FailureTime.Time, in.Now)
 		}
 		if wait > 0 {
 			s.RequeueAfter = wait
@@ -210,7 +210,7 @@ func (s *Step) begin(in Input) {
 		// it again.
 	case in.Volume == nil:
 		s.pending(in, apiv1.ReasonVolumeNotReady, "there is no AzVolume "+in.Attachment.Spec.VolumeName)
-	case in.Volume.Status.DiskURI == "" || !diskUsable(in.Volume):
+	case in.Volume.Status.DiskID == "" || !diskUsable(in.Volume):
 		s.pending(in, apiv1.ReasonVolumeNotReady, fmt.Sprintf("the volume is %s", in.Volume.Status.State))
 	case in.VMID == "":
 		s.pending(in, apiv1.ReasonNodeUnknown, in.VMUnknown)
@@ -317,7 +317,7 @@ func (s *Step) failed(in Input, state apiv1.AttachmentState, reason string, err 
 	s.Status.Operation = nil
 	s.Status.Error = operation.Failure(err, decidedAt(in))
 	s.condition(in, metav1.ConditionFalse, reason, s.Status.Error.Message)
-	s.RequeueAfter = max(operation.RetryIn(failingSince(in.Attachment), s.Status.Error.Time.Time, in.Now), operation.FirstRetry)
+	s.RequeueAfter = max(operation.RetryIn(failingSince(in.Attachment), s.Status.Error.FailureTime.Time, in.Now), operation.FirstRetry)
 }
 
 // decidedAt is the time that a status records: it is the same each time the status is derived from

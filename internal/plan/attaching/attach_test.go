@@ -44,7 +44,7 @@ func TestAttachment(t *testing.T) {
 	type want struct {
 		start               operation.Work
 		state               apiv1.AttachmentState
-		proof               apiv1.ProofKind
+		proof               apiv1.ProofType
 		giveWay             string
 		removed, addedFinal bool
 		resume, reason      string
@@ -178,7 +178,7 @@ func TestAttachment(t *testing.T) {
 			}
 			if step.Status.Proof != nil && step.Status.Proof != test.in.Attachment.Status.Proof &&
 				test.in.Attachment.Status.Proof == nil {
-				got.proof = step.Status.Proof.Kind
+				got.proof = step.Status.Proof.Type
 			}
 			if step.Start == operation.WorkNone && step.Status.Operation != nil {
 				got.resume = step.Status.Operation.ResumeToken
@@ -194,12 +194,12 @@ func TestAttachment(t *testing.T) {
 }
 
 func withOperation(a *apiv1.AzVolumeAttachment, w operation.Work, token string) *apiv1.AzVolumeAttachment {
-	a.Status.Operation = &apiv1.Operation{Kind: string(w), ResumeToken: token}
+	a.Status.Operation = &apiv1.Operation{Type: string(w), ResumeToken: token}
 	return a
 }
 
 func oldProof(a *apiv1.AzVolumeAttachment) *apiv1.AzVolumeAttachment {
-	a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged, Epoch: a.Spec.Epoch - 1}
+	a.Status.Proof = &apiv1.ReleaseProof{Type: apiv1.ProofUnstaged, Epoch: a.Spec.Epoch - 1}
 	return a
 }
 
@@ -286,7 +286,7 @@ func TestAnAttachmentThatIsAttachedNamesItsVM(t *testing.T) {
 func TestFailedAttachIsTriedAgainLaterAndAtOnceAfterAPromotion(t *testing.T) {
 	t.Parallel()
 	a := objects.NewAttachment("a", apiv1.RoleReplica, 0, apiv1.AttachmentFailed)
-	a.Status.Error = &apiv1.Error{Kind: "Unavailable", Time: *objects.Ago(time.Second)}
+	a.Status.Error = &apiv1.Error{Reason: "Unavailable", FailureTime: *objects.Ago(time.Second)}
 	in := attaching.Input{
 		Now:          objects.Now,
 		Attachment:   a,
@@ -336,7 +336,7 @@ func TestAFenceThatFailedIsTriedAgainAfterSeconds(t *testing.T) {
 func TestADetachThatFailedIsTriedAgainLater(t *testing.T) {
 	t.Parallel()
 	a := objects.Deleted(objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentDetachFail))
-	a.Status.Error = &apiv1.Error{Kind: "Unavailable", Time: metav1.NewTime(objects.Now)}
+	a.Status.Error = &apiv1.Error{Reason: "Unavailable", FailureTime: metav1.NewTime(objects.Now)}
 	in := attaching.Input{
 		Now:          objects.Now,
 		Attachment:   a,

@@ -77,8 +77,8 @@ func leavingSince(in Input) (since time.Time, leaving bool) {
 		if primary.State != apiv1.OwnershipReleasing {
 			return time.Time{}, false
 		}
-		if primary.Since != nil {
-			since = primary.Since.Time
+		if primary.LastTransitionTime != nil {
+			since = primary.LastTransitionTime.Time
 		}
 		return since, true
 	}

@@ -19,11 +19,11 @@ func TestAVolumeThatIsDesertedIsFenced(t *testing.T) {
 	owned := func(state apiv1.OwnershipState, since time.Duration) func(*apiv1.AzVolume) {
 		return func(v *apiv1.AzVolume) {
 			v.Status.Primary = &apiv1.Ownership{
-				NodeName: "a",
-				Epoch:    2,
-				State:    state,
-				Cause:    apiv1.CauseUnpublished,
-				Since:    objects.Ago(since),
+				NodeName:           "a",
+				Epoch:              2,
+				State:              state,
+				Cause:              apiv1.CauseUnpublished,
+				LastTransitionTime: objects.Ago(since),
 			}
 		}
 	}
@@ -134,7 +134,7 @@ func TestAFenceContinuesAlthoughTheNodeIsReadyAgain(t *testing.T) {
 				Ended: objects.Now,
 				Truth: operation.Truth{Epoch: 2},
 			}
-			if p := attaching.Next(in).Status.Proof; p == nil || p.Kind != apiv1.ProofDetached {
+			if p := attaching.Next(in).Status.Proof; p == nil || p.Type != apiv1.ProofDetached {
 				t.Errorf("got proof %+v, want %s", p, apiv1.ProofDetached)
 			}
 			objects.Proved(a, apiv1.ProofUnstaged)
@@ -178,7 +178,7 @@ func TestAFenceWaitsForANodeThatIsReleasingTheVolume(t *testing.T) {
 				Now:        objects.Now,
 				Attachment: objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached),
 				Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing), func(v *apiv1.AzVolume) {
-					v.Status.Primary.Since = objects.Ago(test.since)
+					v.Status.Primary.LastTransitionTime = objects.Ago(test.since)
 					if test.decided {
 						v.Status.Primary.Cause = apiv1.CauseNodeLost
 					}

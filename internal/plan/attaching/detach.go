@@ -101,11 +101,11 @@ func (s *Step) detach(in Input) {
 	case in.Job.Running():
 	case s.attachMayArrive(in):
 	case a.Status.State == apiv1.AttachmentDetachFail && a.Status.Error != nil &&
-		operation.RetryIn(failingSince(a), a.Status.Error.Time.Time, in.Now) > 0:
-		s.RequeueAfter = operation.RetryIn(failingSince(a), a.Status.Error.Time.Time, in.Now)
+		operation.RetryIn(failingSince(a), a.Status.Error.FailureTime.Time, in.Now) > 0:
+		s.RequeueAfter = operation.RetryIn(failingSince(a), a.Status.Error.FailureTime.Time, in.Now)
 	default:
 		s.Start = operation.WorkDetach
-		if op := a.Status.Operation; op != nil && op.Kind == string(operation.WorkDetach) {
+		if op := a.Status.Operation; op != nil && op.Type == string(operation.WorkDetach) {
 			s.Resume = op.ResumeToken
 		} else {
 			s.Status.Operation = nil
@@ -173,7 +173,7 @@ func (s *Step) fence(in Input) {
 		s.fenceOfGuard(in)
 	default:
 		s.Start = operation.WorkFence
-		if op := s.Status.Operation; op != nil && op.Kind == string(operation.WorkFence) {
+		if op := s.Status.Operation; op != nil && op.Type == string(operation.WorkFence) {
 			s.Resume = op.ResumeToken
 		}
 		s.Deserted = MayBeDeserted(in) && !ownership.FenceDecided(in.Volume, in.Attachment.Spec.NodeName) &&
@@ -206,14 +206,14 @@ const (
 // come. The tries of all fences are at the same instants, the multiples of the period, so the
 // fences of one VM share the read of the VM and the forced detach.
 func fenceAgainIn(a *apiv1.AzVolumeAttachment, failed *apiv1.Error, now time.Time) time.Duration {
-	if failed == nil || failed.Time.Sub(now) > operation.ClockSkew {
+	if failed == nil || failed.FailureTime.Sub(now) > operation.ClockSkew {
 		return 0
 	}
 	period := fenceRetry
-	if failed.Time.Sub(failingSince(a)) > fenceUrgentFor {
+	if failed.FailureTime.Sub(failingSince(a)) > fenceUrgentFor {
 		period = fenceRetryLater
 	}
-	left := failed.Time.Truncate(period).Add(period).Sub(now)
+	left := failed.FailureTime.Truncate(period).Add(period).Sub(now)
 	if left <= 0 {
 		return 0
 	}
@@ -340,12 +340,12 @@ func namedByAnother(vm, node string, attachments []*apiv1.AzVolumeAttachment) st
 	return ""
 }
 
-func (s *Step) prove(in Input, kind apiv1.ProofKind, message string) {
+func (s *Step) prove(in Input, kind apiv1.ProofType, message string) {
 	s.Status.Proof = &apiv1.ReleaseProof{
-		Kind:    kind,
-		Epoch:   in.Attachment.Spec.Epoch,
-		Time:    metav1.NewTime(decidedAt(in)),
-		Message: message,
+		Type:       kind,
+		Epoch:      in.Attachment.Spec.Epoch,
+		ProvenTime: metav1.NewTime(decidedAt(in)),
+		Message:    message,
 	}
 	s.Status.Error = nil
 	s.Status.Operation = nil

@@ -44,7 +44,7 @@ func TestLaw3AnAttachmentThatNamesNoVMIsNoProofThatThereIsNone(t *testing.T) {
 		Ended: objects.Now,
 		Truth: operation.Truth{Epoch: 2},
 	}
-	if p := attaching.Next(in).Status.Proof; p == nil || p.Kind != apiv1.ProofDetached || p.Epoch != 2 {
+	if p := attaching.Next(in).Status.Proof; p == nil || p.Type != apiv1.ProofDetached || p.Epoch != 2 {
 		t.Errorf("got proof %+v after Azure listed the disk at no VM, want Detached with epoch 2", p)
 	}
 }
@@ -69,7 +69,7 @@ func TestWhatIsHeldSaysWhetherItIsAttached(t *testing.T) {
 // seconds later.
 func TestAFenceStartsWhileAnotherJobOfTheAttachmentIsInFlight(t *testing.T) {
 	t.Parallel()
-	recorded := &apiv1.Operation{Kind: string(operation.WorkAttach), ResumeToken: "attach"}
+	recorded := &apiv1.Operation{Type: string(operation.WorkAttach), ResumeToken: "attach"}
 	for name, job := range map[string]operation.Job{
 		"an attach that is being sent": {Work: operation.WorkAttach, Phase: operation.PhaseBegun},
 		"an attach that Azure has accepted": {Work: operation.WorkAttach, Phase: operation.PhaseAccepted,
@@ -534,7 +534,7 @@ func TestATimeOfAClockThatWasAheadPutsNothingOff(t *testing.T) {
 				t.Errorf("the next try is in %s", wait)
 			}
 			a := objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentDetaching)
-			a.Status.Error = &apiv1.Error{Kind: "Unavailable", Time: metav1.NewTime(failed)}
+			a.Status.Error = &apiv1.Error{Reason: "Unavailable", FailureTime: metav1.NewTime(failed)}
 			step := attaching.Next(attaching.Input{
 				Now:          objects.Now,
 				Attachment:   a,

@@ -34,7 +34,7 @@ func TestLaw3ADiskAtAVMThatIsDownIsProvedByItsDetach(t *testing.T) {
 				},
 			},
 		}).Status.Proof
-		if attached != (got == nil) || got != nil && got.Kind != apiv1.ProofVMDown {
+		if attached != (got == nil) || got != nil && got.Type != apiv1.ProofVMDown {
 			t.Errorf("attached %t: got the proof %+v", attached, got)
 		}
 	}

@@ -58,7 +58,7 @@ func refusedElsewhere(a *apiv1.AzVolumeAttachment) bool {
 // justRefused reports whether the attach that failed found a VM outside of this cluster, and nothing
 // was done about it yet.
 func justRefused(a *apiv1.AzVolumeAttachment) bool {
-	return refusedElsewhere(a) && a.Status.Error.Kind == string(provisioner.FailedPrecondition)
+	return refusedElsewhere(a) && a.Status.Error.Reason == string(provisioner.FailedPrecondition)
 }
 
 // yieldingFor returns how long an attachment that failed still lets another cluster try first.
@@ -66,7 +66,7 @@ func yieldingFor(a *apiv1.AzVolumeAttachment, now time.Time) time.Duration {
 	if reasonOf(a) != apiv1.ReasonYieldsToAnotherCluster {
 		return 0
 	}
-	return operation.Remaining(yieldFor, a.Status.Error.Time.Time, now)
+	return operation.Remaining(yieldFor, a.Status.Error.FailureTime.Time, now)
 }
 
 func reasonOf(a *apiv1.AzVolumeAttachment) string {

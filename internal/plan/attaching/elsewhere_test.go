@@ -99,7 +99,7 @@ func TestADiskUsedOutsideTheClusterIsDetachedAndTheTryWaits(t *testing.T) {
 			in.Report = objects.Report("a")
 			step := attaching.Next(in)
 			if step.Status.State != apiv1.AttachmentFailed || step.Reason != test.reason ||
-				step.Status.Error == nil || step.Status.Error.Kind != string(provisioner.FailedPrecondition) {
+				step.Status.Error == nil || step.Status.Error.Reason != string(provisioner.FailedPrecondition) {
 				t.Fatalf("got %+v", step)
 			}
 			in.Attachment.Status, in.Job = step.Status, operation.Job{}

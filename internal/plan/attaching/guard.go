@@ -42,7 +42,7 @@ func GuardsAgainst(
 // asked for goes on.
 func guardsStill(in Input, work operation.Work) bool {
 	op := in.Attachment.Status.Operation
-	return in.GuardsAgainst != "" && (op == nil || op.Kind != string(work))
+	return in.GuardsAgainst != "" && (op == nil || op.Type != string(work))
 }
 
 func (s *Step) keep(in Input) {

@@ -80,7 +80,7 @@ func TestWhatEndsTheFenceOfANodeThatGuardsAgainstAnother(t *testing.T) {
 		return operation.Job{Work: operation.WorkFence, Phase: operation.PhaseEnded, Ended: objects.Now, Truth: truth}
 	}
 	begun := lostOwner()
-	begun.Attachment.Status.Operation = &apiv1.Operation{Kind: string(operation.WorkFence), ResumeToken: "token"}
+	begun.Attachment.Status.Operation = &apiv1.Operation{Type: string(operation.WorkFence), ResumeToken: "token"}
 	helped := lostOwner()
 	helped.Helpers = []attaching.Helper{helper(asked("b", time.Second)).answered(reservationKey)}
 	asks := lostOwner()
@@ -88,7 +88,7 @@ func TestWhatEndsTheFenceOfANodeThatGuardsAgainstAnother(t *testing.T) {
 	read := func(truth operation.Truth) attaching.Input { in := lostOwner(); in.Job = ended(truth); return in }
 	for name, test := range map[string]struct {
 		in     attaching.Input
-		proof  apiv1.ProofKind
+		proof  apiv1.ProofType
 		ask    string
 		resume string
 	}{
@@ -103,9 +103,9 @@ func TestWhatEndsTheFenceOfANodeThatGuardsAgainstAnother(t *testing.T) {
 			in := test.in
 			in.GuardsAgainst = "c"
 			step := attaching.Next(in)
-			got := apiv1.ProofKind("")
+			got := apiv1.ProofType("")
 			if step.Status.Proof != nil {
-				got = step.Status.Proof.Kind
+				got = step.Status.Proof.Type
 			}
 			if got != test.proof || step.Ask != test.ask || step.Resume != test.resume {
 				t.Errorf("got proof %q, ask %q, resume %q; want %q, %q, %q", got, step.Ask, step.Resume, test.proof, test.ask,
@@ -133,7 +133,7 @@ func TestADiskIsKeptForANodeWhoseReservationMayBeTaken(t *testing.T) {
 	another.VolumeName = "vol-2"
 	own.NodeName, own.Epoch = "x", 0
 	for name, test := range map[string]struct {
-		proof   apiv1.ProofKind
+		proof   apiv1.ProofType
 		request *apiv1.FenceRequest
 		result  *apiv1.FenceResult
 		want    string

@@ -27,7 +27,7 @@ func on(change func(a *apiv1.AzVolumeAttachment)) edit {
 // failing is the last error of an attachment, of this moment.
 func failing(kind provisioner.Kind) edit {
 	return on(func(a *apiv1.AzVolumeAttachment) {
-		a.Status.Error = &apiv1.Error{Kind: string(kind), Time: *objects.Ago(0)}
+		a.Status.Error = &apiv1.Error{Reason: string(kind), FailureTime: *objects.Ago(0)}
 	})
 }
 
@@ -136,7 +136,7 @@ func TestTheNextStepOfAnAttach(t *testing.T) {
 		return in
 	}
 	replica := on(func(a *apiv1.AzVolumeAttachment) { a.Spec.Role = apiv1.RoleReplica })
-	noDisk := func(in *attaching.Input) { in.Volume.Status.DiskURI = "" }
+	noDisk := func(in *attaching.Input) { in.Volume.Status.DiskID = "" }
 	changed := on(func(a *apiv1.AzVolumeAttachment) { a.Generation = 2 })
 	staging := func(in *attaching.Input) {
 		in.Report = stagedUnder(2)
@@ -173,7 +173,7 @@ func TestTheNextStepOfADetach(t *testing.T) {
 	}
 	noFinalizer := func(in *attaching.Input) { in.HasFinalizer = false }
 	refused := endedWork(operation.WorkDetach, operation.Truth{}, errAttach)
-	reports := func(in *attaching.Input) { in.ReportProof = &apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged, Epoch: 2} }
+	reports := func(in *attaching.Input) { in.ReportProof = &apiv1.ReleaseProof{Type: apiv1.ProofUnstaged, Epoch: 2} }
 	checkNext(t, map[string]nextTest{
 		"a disk that the node has released":   {leaving(attached), "DetachDisk " + begun},
 		"a proof comes with the report":       {given(attached, deletedNow, releases, reports), "Attached WaitingForProof"},
@@ -298,7 +298,7 @@ func TestWhenTheNextLookIsDue(t *testing.T) {
 func TestAFenceSaysWhyItBegins(t *testing.T) {
 	t.Parallel()
 	deserted := []edit{releases, notReadyFor(time.Hour), func(in *attaching.Input) {
-		in.Volume.Status.Primary.Since = objects.Ago(time.Hour)
+		in.Volume.Status.Primary.LastTransitionTime = objects.Ago(time.Hour)
 	}}
 	ready := func(in *attaching.Input) { in.NotReadySince = time.Time{} }
 	decided := on(func(a *apiv1.AzVolumeAttachment) { a.Finalizers = []string{apiv1.FinalizerFenced} })
@@ -373,14 +373,14 @@ func TestWhatAnEndedAttachRecords(t *testing.T) {
 	t.Parallel()
 	for epoch, kept := range map[int64]bool{1: false, 2: true} {
 		in := given(apiv1.AttachmentAttaching, endedWork(operation.WorkAttach, operation.Truth{Attached: true}, nil))
-		in.Attachment.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged, Epoch: epoch}
+		in.Attachment.Status.Proof = &apiv1.ReleaseProof{Type: apiv1.ProofUnstaged, Epoch: epoch}
 		if got := attaching.Next(in).Status.Proof; (got != nil) != kept {
 			t.Errorf("a proof of epoch %d under epoch 2: got %+v, want it kept: %t", epoch, got, kept)
 		}
 	}
 	in := given(apiv1.AttachmentAttaching, endedWork(operation.WorkAttach, operation.Truth{}, errAttach))
 	in.Job.Ended = objects.Now.Add(-10 * time.Second)
-	if got := attaching.Next(in).Status.Error.Time.Time; !got.Equal(in.Job.Ended) {
+	if got := attaching.Next(in).Status.Error.FailureTime.Time; !got.Equal(in.Job.Ended) {
 		t.Errorf("got an error of %s, want the end of the job, %s", got, in.Job.Ended)
 	}
 }

@@ -86,7 +86,7 @@ func (s *Step) preempt(in Input) {
 			s.soon(fencing.AnswerTimeout)
 			return
 		default:
-			if left := operation.Remaining(fencing.AnswerTimeout, h.Request.Time.Time, in.Now); left > 0 {
+			if left := operation.Remaining(fencing.AnswerTimeout, h.Request.RequestTime.Time, in.Now); left > 0 {
 				s.soon(left)
 				return
 			}
@@ -101,14 +101,14 @@ func (s *Step) soon(in time.Duration) { s.RequeueAfter = operation.Sooner(s.Requ
 func (s *Step) preempted(in Input, h Helper) {
 	message := fmt.Sprintf("node %s has taken the reservation of the disk with key %s", h.NodeName, h.Result.Key)
 	s.Status.Proof = &apiv1.ReleaseProof{
-		Kind:    apiv1.ProofPreempted,
-		Epoch:   in.Attachment.Spec.Epoch,
-		Time:    metav1.NewTime(in.Now),
-		Message: message,
+		Type:       apiv1.ProofPreempted,
+		Epoch:      in.Attachment.Spec.Epoch,
+		ProvenTime: metav1.NewTime(in.Now),
+		Message:    message,
 		Preemption: &apiv1.Preemption{
-			NodeName:   h.NodeName,
-			Key:        h.Result.Key,
-			Generation: h.Result.Generation,
+			NodeName:     h.NodeName,
+			Key:          h.Result.Key,
+			PRGeneration: h.Result.PRGeneration,
 		},
 	}
 	s.condition(in, conditionNow(in.Attachment), apiv1.ReasonFenced, message)

@@ -31,11 +31,11 @@ func beingFenced() attaching.Input {
 }
 
 func asked(node string, before time.Duration) attaching.Helper {
-	return attaching.Helper{NodeName: node, Request: &apiv1.FenceRequest{Time: metav1.NewMicroTime(objects.Now.Add(-before))}}
+	return attaching.Helper{NodeName: node, Request: &apiv1.FenceRequest{RequestTime: metav1.NewMicroTime(objects.Now.Add(-before))}}
 }
 
 func (h helper) answered(key string) attaching.Helper {
-	h.Result = &apiv1.FenceResult{Key: key, Generation: 4}
+	h.Result = &apiv1.FenceResult{Key: key, PRGeneration: 4}
 	return attaching.Helper(h)
 }
 
@@ -76,8 +76,8 @@ func TestHelpersAreAskedOneAfterTheOther(t *testing.T) {
 			got := ""
 			if p := step.Status.Proof; p != nil {
 				got = p.Preemption.NodeName
-				if p.Kind != apiv1.ProofPreempted || p.Epoch != 2 || p.Preemption.Key != reservationKey ||
-					p.Preemption.Generation != 4 {
+				if p.Type != apiv1.ProofPreempted || p.Epoch != 2 || p.Preemption.Key != reservationKey ||
+					p.Preemption.PRGeneration != 4 {
 					t.Errorf("got proof %+v, want Preempted of epoch 2 with key and generation", p)
 				}
 			}
@@ -118,7 +118,7 @@ func TestAfterThePreemptionTheDiskIsDetachedByForce(t *testing.T) {
 			Ended: objects.Now,
 			Truth: operation.Truth{Epoch: 2},
 		}
-		if p := attaching.Next(in).Status.Proof; p == nil || p.Kind != apiv1.ProofDetached {
+		if p := attaching.Next(in).Status.Proof; p == nil || p.Type != apiv1.ProofDetached {
 			t.Errorf("deleted %t, after the forced detach: got proof %+v, want Detached", a.DeletionTimestamp != nil, p)
 		}
 	}
@@ -155,7 +155,7 @@ func TestMayPreempt(t *testing.T) {
 			d.Status.StagedVolumes[0].VolumeName = "other"
 		}, false},
 		"a proof": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, _ *apiv1.AzDriverNode) {
-			a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofDetached, Epoch: 2}
+			a.Status.Proof = &apiv1.ReleaseProof{Type: apiv1.ProofDetached, Epoch: 2}
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -181,11 +181,11 @@ func TestRequestsAndResultsOfOtherFencesDoNotCount(t *testing.T) {
 	a, volume := in.Attachment, in.Volume
 	volume.UID = "present"
 	request := apiv1.FenceRequest{
-		VolumeName: a.Spec.VolumeName,
-		VolumeUID:  volume.UID,
-		NodeName:   "a",
-		Epoch:      2,
-		Time:       metav1.NewMicroTime(objects.Now),
+		VolumeName:  a.Spec.VolumeName,
+		VolumeUID:   volume.UID,
+		NodeName:    "a",
+		Epoch:       2,
+		RequestTime: metav1.NewMicroTime(objects.Now),
 	}
 	answerTo := func(r apiv1.FenceRequest) apiv1.FenceResult {
 		return apiv1.FenceResult{
@@ -193,9 +193,9 @@ func TestRequestsAndResultsOfOtherFencesDoNotCount(t *testing.T) {
 			VolumeUID:   r.VolumeUID,
 			NodeName:    r.NodeName,
 			Epoch:       r.Epoch,
-			RequestTime: r.Time,
+			RequestTime: r.RequestTime,
 			Key:         reservationKey,
-			Time:        metav1.NewMicroTime(objects.Now.Add(-time.Hour)), // by the node's clock
+			ResultTime:  metav1.NewMicroTime(objects.Now.Add(-time.Hour)), // by the node's clock
 		}
 	}
 	for name, change := range map[string]func(*apiv1.FenceRequest){
@@ -222,7 +222,7 @@ func TestRequestsAndResultsOfOtherFencesDoNotCount(t *testing.T) {
 		})
 	}
 	earlier := request
-	earlier.Time = metav1.NewMicroTime(objects.Now.Add(-time.Minute))
+	earlier.RequestTime = metav1.NewMicroTime(objects.Now.Add(-time.Minute))
 	for name, test := range map[string]struct {
 		requests []apiv1.FenceRequest
 		answers  apiv1.FenceRequest

@@ -41,9 +41,9 @@ func TestAnAttachIsRepeatedSoonIfTheDiskHasChanged(t *testing.T) {
 			})
 			a := objects.NewAttachment("a", apiv1.RolePrimary, 1, apiv1.AttachmentFailed)
 			a.Status.Error = &apiv1.Error{
-				Kind:    string(provisioner.InvalidArgument),
-				Message: "no",
-				Time:    *objects.Ago(test.refused),
+				Reason:      string(provisioner.InvalidArgument),
+				Message:     "no",
+				FailureTime: *objects.Ago(test.refused),
 			}
 			a.Status.Conditions = []metav1.Condition{{
 				Type:               apiv1.AttachmentConditionAttached,

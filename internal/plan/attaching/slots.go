@@ -174,7 +174,7 @@ func WaitsForSlot(a *apiv1.AzVolumeAttachment) bool {
 	}
 	c := meta.FindStatusCondition(a.Status.Conditions, apiv1.AttachmentConditionAttached)
 	return (c != nil && (c.Reason == apiv1.ReasonWaitingForSlot || c.Reason == apiv1.ReasonNoSlot)) ||
-		(a.Status.Error != nil && a.Status.Error.Kind == string(provisioner.InsufficientCapacity))
+		(a.Status.Error != nil && a.Status.Error.Reason == string(provisioner.InsufficientCapacity))
 }
 
 // Occupied counts the attachments that use, or may use, a slot and a share at Azure, without the

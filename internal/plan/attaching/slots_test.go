@@ -23,7 +23,7 @@ func TestSlots(t *testing.T) {
 	me := of("vol", "n", apiv1.RolePrimary, apiv1.AttachmentPending)
 	replica := of("vol", "n", apiv1.RoleReplica, apiv1.AttachmentPending)
 	foundNone := of("a", "n", apiv1.RolePrimary, apiv1.AttachmentFailed)
-	foundNone.Status.Error = &apiv1.Error{Kind: string(provisioner.InsufficientCapacity)}
+	foundNone.Status.Error = &apiv1.Error{Reason: string(provisioner.InsufficientCapacity)}
 	full := []*apiv1.AzVolumeAttachment{of("x", "n", apiv1.RolePrimary, attached), of("y", "n", apiv1.RoleReplica, attached),
 		of("z", "n", apiv1.RoleReplica, attached)}
 	for name, test := range map[string]struct {

@@ -59,7 +59,7 @@ func (s *Step) undoAttach(in Input) {
 	keep := reasonOf(a) == apiv1.ReasonCustodyUnknown || MayReattach(in.Report, a.Spec.VolumeName) != "" ||
 		reports(in, apiv1.PhaseUnstaging) || in.SharedWith != "" || in.GuardsAgainst != ""
 	if e := a.Status.Error; e != nil && a.Status.ObservedGeneration == a.Generation && (keep || !justRefused(a)) {
-		if s.RequeueAfter = operation.RetryIn(failingSince(a), e.Time.Time, in.Now); s.RequeueAfter > 0 {
+		if s.RequeueAfter = operation.RetryIn(failingSince(a), e.FailureTime.Time, in.Now); s.RequeueAfter > 0 {
 			return
 		}
 	}

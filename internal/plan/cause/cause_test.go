@@ -88,18 +88,18 @@ func TestEachRowIsFoundByItsID(t *testing.T) {
 func TestTheCauseOfAFailure(t *testing.T) {
 	t.Parallel()
 	for e, want := range map[apiv1.Error]string{
-		{Kind: "InsufficientCapacity", Code: "QuotaExceeded"}: apiv1.ReasonQuotaExceeded,
-		{Kind: "Unauthorized", Code: "AuthorizationFailed"}:   apiv1.ReasonPermissionMissing,
-		{Kind: "Unauthorized"}:                                apiv1.ReasonUnauthenticated,
-		{Kind: "Unauthorized", Code: "Forbidden"}:             "other",
-		{Kind: "InsufficientCapacity"}:                        apiv1.ReasonNoSlot,
-		{Kind: "RateLimited"}:                                 apiv1.ReasonThrottled,
-		{Kind: "Unavailable"}:                                 apiv1.ReasonAzureUnavailable,
-		{Kind: "NotFound", Code: "ResourceNotFound"}:          apiv1.ReasonNotFoundAtAzure,
-		{Kind: "Conflict"}:                                    "other",
+		{Reason: "InsufficientCapacity", Code: "QuotaExceeded"}: apiv1.ReasonQuotaExceeded,
+		{Reason: "Unauthorized", Code: "AuthorizationFailed"}:   apiv1.ReasonPermissionMissing,
+		{Reason: "Unauthorized"}:                                apiv1.ReasonUnauthenticated,
+		{Reason: "Unauthorized", Code: "Forbidden"}:             "other",
+		{Reason: "InsufficientCapacity"}:                        apiv1.ReasonNoSlot,
+		{Reason: "RateLimited"}:                                 apiv1.ReasonThrottled,
+		{Reason: "Unavailable"}:                                 apiv1.ReasonAzureUnavailable,
+		{Reason: "NotFound", Code: "ResourceNotFound"}:          apiv1.ReasonNotFoundAtAzure,
+		{Reason: "Conflict"}:                                    "other",
 	} {
 		if got := cause.OfError(&e, "other"); got != want {
-			t.Errorf("%s %s: got %s, want %s", e.Kind, e.Code, got, want)
+			t.Errorf("%s %s: got %s, want %s", e.Reason, e.Code, got, want)
 		}
 	}
 }

@@ -29,7 +29,7 @@ func OfError(e *apiv1.Error, otherwise string) string {
 	if cause, ok := byCode[e.Code]; ok {
 		return cause
 	}
-	switch provisioner.Kind(e.Kind) {
+	switch provisioner.Kind(e.Reason) {
 	case provisioner.RateLimited:
 		return apiv1.ReasonThrottled
 	case provisioner.Unavailable:

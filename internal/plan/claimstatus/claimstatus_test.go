@@ -30,7 +30,7 @@ func volumeSays(kind, status, reason, message string) func(*apiv1.AzVolume) {
 }
 
 func failedBy(kind provisioner.Kind, code string) *apiv1.Error {
-	return &apiv1.Error{Kind: string(kind), Code: code, Message: "Azure answered"}
+	return &apiv1.Error{Reason: string(kind), Code: code, Message: "Azure answered"}
 }
 
 func volumeFailed(reason string, kind provisioner.Kind, code string) []func(*apiv1.AzVolume) {
@@ -43,7 +43,7 @@ func held(v *apiv1.AzVolume) { objects.Owned("a", 2, apiv1.OwnershipHeld)(v) }
 
 func lost(v *apiv1.AzVolume) {
 	objects.Owned("a", 2, apiv1.OwnershipReleasing)(v)
-	v.Status.Primary.Cause, v.Status.Primary.Since = apiv1.CauseNodeLost, since
+	v.Status.Primary.Cause, v.Status.Primary.LastTransitionTime = apiv1.CauseNodeLost, since
 }
 
 func attachment(state apiv1.AttachmentState, reason string, e *apiv1.Error) *apiv1.AzVolumeAttachment {
@@ -240,7 +240,7 @@ func TestWhatAClaimWaitsForIsOnThePage(t *testing.T) {
 
 func TestSinceWhenAClaimWaitsForItsNode(t *testing.T) {
 	t.Parallel()
-	unknown := func(v *apiv1.AzVolume) { v.Status.Primary.Since = nil }
+	unknown := func(v *apiv1.AzVolume) { v.Status.Primary.LastTransitionTime = nil }
 	for name, c := range map[string]struct {
 		volume []func(*apiv1.AzVolume)
 		want   *metav1.Time

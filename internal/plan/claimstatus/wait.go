@@ -101,9 +101,9 @@ func creationFailure(e *apiv1.Error) string {
 	switch {
 	case e == nil:
 		return apiv1.ReasonProvisioningFailed
-	case e.Kind == string(provisioner.NotFound):
+	case e.Reason == string(provisioner.NotFound):
 		return apiv1.ReasonDiskGone
-	case e.Kind == string(provisioner.AlreadyExists):
+	case e.Reason == string(provisioner.AlreadyExists):
 		return apiv1.ReasonForeignDisk
 	}
 	return cause.OfError(e, apiv1.ReasonProvisioningFailed)
@@ -118,8 +118,8 @@ func ofHolder(in Input) Wait {
 	}
 	a := in.attachment()
 	since := in.Volume.CreationTimestamp.Time
-	if p.Since != nil {
-		since = p.Since.Time
+	if p.LastTransitionTime != nil {
+		since = p.LastTransitionTime.Time
 	}
 	switch {
 	case ownership.FenceDecided(in.Volume, p.NodeName) && a != nil && ownership.ProvedReleased(in.Volume, a):

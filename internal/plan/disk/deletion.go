@@ -32,7 +32,15 @@ func (s *Step) hold(in Input) {
 	}
 }
 
-// belong follows the volume's PersistentVolume: it cancels the deletion of the disk if there is a
+// ClaimOf returns the claim to which a PersistentVolume is bound, or is to be; nil for none.
+func ClaimOf(pv *corev1.PersistentVolume) *apiv1.ClaimReference {
+	if pv.Spec.ClaimRef == nil {
+		return nil
+	}
+	return &apiv1.ClaimReference{Namespace: pv.Spec.ClaimRef.Namespace, Name: pv.Spec.ClaimRef.Name, UID: pv.Spec.ClaimRef.UID}
+}
+
+// belong follows the volume's PersistentVolume and its claim: it cancels the deletion of the disk if there is a
 // reason to keep it, and forgets the volume if its PersistentVolume is deleted and has left the
 // disk behind. A volume that never had a PersistentVolume belongs to the caller that created it
 // with CSI, which deletes it.
@@ -41,15 +49,16 @@ func (s *Step) belong(in Input) {
 	switch {
 	case in.PersistentVolume != nil:
 		s.Status.PersistentVolume = in.PersistentVolume.Name
-	case v.Status.PersistentVolume != "" && !v.Spec.DeleteDisk && !ownership.HasPrimary(v, in.Attachments) &&
+		s.Status.ClaimRef = ClaimOf(in.PersistentVolume)
+	case v.Status.PersistentVolume != "" && !v.DeletesDisk() && !ownership.HasPrimary(v, in.Attachments) &&
 		in.Job.Phase == operation.PhaseIdle && s.Start == operation.WorkNone:
 		s.Forget = true
 		s.Message = fmt.Sprintf("PersistentVolume %s is deleted, and DeleteVolume was not called for the disk",
 			v.Status.PersistentVolume)
 	}
-	if v.Spec.DeleteDisk && s.Spec == nil && keptBecause(in) != "" {
+	if v.DeletesDisk() && s.Spec == nil && keptBecause(in) != "" {
 		s.Spec = v.Spec.DeepCopy()
-		s.Spec.DeleteDisk = false
+		s.Spec.DeletionPolicy = apiv1.DeletionRetain
 	}
 }
 
@@ -61,11 +70,11 @@ func (s *Step) remove(in Input) {
 		return
 	}
 	wanted := keptBecause(in) != ""
-	if in.Volume.Spec.DeleteDisk && wanted {
+	if in.Volume.DeletesDisk() && wanted {
 		s.Spec = in.Volume.Spec.DeepCopy()
-		s.Spec.DeleteDisk = false
+		s.Spec.DeletionPolicy = apiv1.DeletionRetain
 	}
-	if !wanted && (in.Volume.Spec.DeleteDisk || in.Volume.Status.DiskURI == "") {
+	if !wanted && (in.Volume.DeletesDisk() || in.Volume.Status.DiskID == "") {
 		s.removeDisk(in)
 		return
 	}
@@ -79,7 +88,7 @@ func (s *Step) remove(in Input) {
 	default:
 		s.RemoveFinalizer = true
 		s.Reason, s.Message = apiv1.ReasonDiskKept, fmt.Sprintf("the disk %s remains at Azure: only CSI's DeleteVolume deletes it",
-			in.Volume.Status.DiskURI)
+			in.Volume.Status.DiskID)
 	}
 }
 
@@ -113,7 +122,7 @@ func (s *Step) removeDisk(in Input) {
 // neverBegun reports whether Azure was never asked to create the disk: the state Creating is
 // written before that.
 func neverBegun(v *apiv1.AzVolume) bool {
-	return v.Status.DiskURI == "" && (v.Status.State == "" || v.Status.State == apiv1.VolumePending)
+	return v.Status.DiskID == "" && (v.Status.State == "" || v.Status.State == apiv1.VolumePending)
 }
 
 // keptBecause says why a volume must remain although its object is being deleted: a node uses it,

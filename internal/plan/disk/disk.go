@@ -123,7 +123,7 @@ func fills(v *apiv1.AzVolume) bool {
 
 func (s *Step) created(in Input, disk *provisioner.Disk) {
 	s.Status.State = apiv1.VolumeCreated
-	s.Status.DiskURI = disk.ID
+	s.Status.DiskID = disk.ID
 	s.Status.SizeBytes = disk.SizeBytes
 	if u := in.Job.Truth.Update; u != nil {
 		s.Status.Applied = u.Applied
@@ -139,11 +139,11 @@ func (s *Step) created(in Input, disk *provisioner.Disk) {
 func (s *Step) begin(in Input, work operation.Work, state apiv1.VolumeState, reason string) {
 	s.Start = work
 	switch op := in.Volume.Status.Operation; {
-	case op != nil && op.Kind == string(work):
+	case op != nil && op.Type == string(work):
 		s.Resume = op.ResumeToken
 	case work == operation.WorkUpdateDisk:
 		// A process that finds this state without a token knows that Azure may have been asked.
-		s.Status.Operation = &apiv1.Operation{Kind: string(work), StartTime: metav1.NewTime(in.Now.Truncate(time.Second))}
+		s.Status.Operation = &apiv1.Operation{Type: string(work), StartTime: metav1.NewTime(in.Now.Truncate(time.Second))}
 	default:
 		s.Status.Operation = nil
 	}
@@ -192,7 +192,7 @@ func (s *Step) mustWait(in Input) bool {
 	if c := meta.FindStatusCondition(v.Status.Conditions, ConditionReady); c != nil {
 		since = c.LastTransitionTime.Time
 	}
-	s.RequeueAfter = operation.RetryIn(since, v.Status.Error.Time.Time, in.Now)
+	s.RequeueAfter = operation.RetryIn(since, v.Status.Error.FailureTime.Time, in.Now)
 	return s.RequeueAfter > 0
 }
 

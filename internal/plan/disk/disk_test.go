@@ -25,29 +25,31 @@ func TestVolume(t *testing.T) {
 		return func(v *apiv1.AzVolume) {
 			v.Status = apiv1.AzVolumeStatus{State: s, ObservedGeneration: 1}
 			if s == apiv1.VolumeCreated {
-				v.Status.DiskURI, v.Status.SizeBytes = "/disk", v.Spec.CapacityBytes
+				v.Status.DiskID, v.Status.SizeBytes = "/disk", v.Spec.CapacityBytes
 				v.Status.Applied = &apiv1.AppliedSettings{Generation: 1, DiskSettings: *v.Spec.Disk.DiskSettings.DeepCopy()}
 			}
 		}
 	}
-	asked := func(v *apiv1.AzVolume) { v.Spec.DeleteDisk = true }
-	gone := func(v *apiv1.AzVolume) { v.DeletionTimestamp, v.Spec.DeleteDisk = objects.Ago(time.Second), true }
+	asked := func(v *apiv1.AzVolume) { v.Spec.DeletionPolicy = apiv1.DeletionDelete }
+	gone := func(v *apiv1.AzVolume) {
+		v.DeletionTimestamp, v.Spec.DeletionPolicy = objects.Ago(time.Second), apiv1.DeletionDelete
+	}
 	failing := func(s apiv1.VolumeState, ago time.Duration) func(*apiv1.AzVolume) {
 		return func(v *apiv1.AzVolume) {
 			v.Status.State, v.Status.ObservedGeneration = s, 1
-			v.Status.Error = &apiv1.Error{Kind: "Unavailable", Time: *objects.Ago(ago)}
+			v.Status.Error = &apiv1.Error{Reason: "Unavailable", FailureTime: *objects.Ago(ago)}
 		}
 	}
 	inFlight := func(w operation.Work) func(*apiv1.AzVolume) {
 		return func(v *apiv1.AzVolume) {
-			v.Status.Operation = &apiv1.Operation{Kind: string(w), ResumeToken: "t", StartTime: *objects.Ago(time.Minute)}
+			v.Status.Operation = &apiv1.Operation{Type: string(w), ResumeToken: "t", StartTime: *objects.Ago(time.Minute)}
 		}
 	}
-	unasked := func(v *apiv1.AzVolume) { v.DeletionTimestamp, v.Status.DiskURI = objects.Ago(time.Second), "/disk" }
-	belonged := func(v *apiv1.AzVolume) { v.Status.PersistentVolume, v.Status.DiskURI = "pv", "/disk" }
+	unasked := func(v *apiv1.AzVolume) { v.DeletionTimestamp, v.Status.DiskID = objects.Ago(time.Second), "/disk" }
+	belonged := func(v *apiv1.AzVolume) { v.Status.PersistentVolume, v.Status.DiskID = "pv", "/disk" }
 	grown := func(v *apiv1.AzVolume) {
 		v.Spec.CapacityBytes, v.Status.SizeBytes, v.Spec.Disk.MaxShares = 2<<30, 1<<30, 1
-		v.Status.UpdateSince = &metav1.MicroTime{Time: objects.Now.Add(-time.Minute)}
+		v.Status.UpdateWantedTime = &metav1.MicroTime{Time: objects.Now.Add(-time.Minute)}
 	}
 	multi := func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode }
 	adopted := func(v *apiv1.AzVolume) { v.Spec.Origin = apiv1.OriginAdopted }
@@ -221,7 +223,7 @@ func TestVolume(t *testing.T) {
 			disk.Input{Volume: objects.NewVolume(state(apiv1.VolumePending), gone)},
 			want{removed: true, state: apiv1.VolumePending}},
 		"a volume without a state whose disk is known is deleted with the disk": {
-			disk.Input{Volume: objects.NewVolume(state(""), gone, func(v *apiv1.AzVolume) { v.Status.DiskURI = "/disk" })},
+			disk.Input{Volume: objects.NewVolume(state(""), gone, func(v *apiv1.AzVolume) { v.Status.DiskID = "/disk" })},
 			want{start: operation.WorkDeleteDisk, state: apiv1.VolumeDeleting, reason: apiv1.ReasonDeleting}},
 		"a volume whose creation has just ended is deleted with the disk": {
 			disk.Input{Volume: objects.NewVolume(state(""), gone),
@@ -307,9 +309,9 @@ func TestVolume(t *testing.T) {
 				forgets: step.Forget,
 			}
 			if op := step.Status.Operation; op != nil {
-				got.operation = op.Kind + " " + op.ResumeToken
+				got.operation = op.Type + " " + op.ResumeToken
 			}
-			got.reverts = step.Spec != nil && !step.Spec.DeleteDisk
+			got.reverts = step.Spec != nil && step.Spec.DeletionPolicy == apiv1.DeletionRetain
 			if got != test.want {
 				t.Fatalf("got %+v, want %+v", got, test.want)
 			}
@@ -320,7 +322,9 @@ func TestVolume(t *testing.T) {
 func TestAnAzVolumeWithoutItsFinalizer(t *testing.T) {
 	t.Parallel()
 	bound := &corev1.PersistentVolume{Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumeBound}}
-	deleted := func(v *apiv1.AzVolume) { v.DeletionTimestamp, v.Spec.DeleteDisk = objects.Ago(time.Second), true }
+	deleted := func(v *apiv1.AzVolume) {
+		v.DeletionTimestamp, v.Spec.DeletionPolicy = objects.Ago(time.Second), apiv1.DeletionDelete
+	}
 	for name, test := range map[string]struct {
 		in   disk.Input
 		adds bool
@@ -352,8 +356,8 @@ func TestACreatedDiskIsRecorded(t *testing.T) {
 		},
 	}
 	is := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v, Job: job}).Status
-	if is.DiskURI != "/disk" || is.SizeBytes != 2<<30 || !equality.Semantic.DeepEqual(is.Applied, applied) {
-		t.Errorf("got disk %q of %d bytes with %+v, want /disk of 2 GiB with %+v", is.DiskURI, is.SizeBytes, is.Applied, applied)
+	if is.DiskID != "/disk" || is.SizeBytes != 2<<30 || !equality.Semantic.DeepEqual(is.Applied, applied) {
+		t.Errorf("got disk %q of %d bytes with %+v, want /disk of 2 GiB with %+v", is.DiskID, is.SizeBytes, is.Applied, applied)
 	}
 }
 
@@ -439,7 +443,10 @@ func TestAnAzVolumeThatIsKeptIsNotLeaving(t *testing.T) {
 		"the deletion is carried out":           {true, false, apiv1.VolumeDeleting, true},
 		"Azure does not delete the disk so far": {true, true, apiv1.VolumeDeletionFailed, true},
 	} {
-		v := &apiv1.AzVolume{Spec: apiv1.AzVolumeSpec{DeleteDisk: test.withDisk}, Status: apiv1.AzVolumeStatus{State: test.state}}
+		v := &apiv1.AzVolume{Status: apiv1.AzVolumeStatus{State: test.state}}
+		if test.withDisk {
+			v.Spec.DeletionPolicy = apiv1.DeletionDelete
+		}
 		if test.deleted {
 			v.DeletionTimestamp = objects.Ago(time.Second)
 		}

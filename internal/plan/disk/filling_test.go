@@ -28,7 +28,7 @@ func TestDiskThatIsBeingFilledIsLookedAtAgainAndNotCreated(t *testing.T) {
 		Job: operation.Job{Work: operation.WorkCreateDisk, Phase: operation.PhaseEnded, Ended: objects.Now,
 			Truth: filling},
 	})
-	if step.Status.State != apiv1.VolumeCreating || step.Reason != apiv1.ReasonFilling || step.Status.DiskURI != "" ||
+	if step.Status.State != apiv1.VolumeCreating || step.Reason != apiv1.ReasonFilling || step.Status.DiskID != "" ||
 		step.Warning || !strings.Contains(step.Message, "37 %") {
 		t.Fatalf("step is %+v", step)
 	}
@@ -53,7 +53,7 @@ func TestDiskThatIsBeingFilledIsLookedAtAgainAndNotCreated(t *testing.T) {
 			Truth: operation.Truth{Disk: filling.Disk},
 		},
 	})
-	if step.Status.State != apiv1.VolumeCreated || step.Status.Error != nil || step.Status.DiskURI != "/disk" {
+	if step.Status.State != apiv1.VolumeCreated || step.Status.Error != nil || step.Status.DiskID != "/disk" {
 		t.Errorf("when it is filled: %+v", step.Status)
 	}
 }

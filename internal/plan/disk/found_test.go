@@ -20,7 +20,7 @@ import (
 // refusedAttach is a primary whose attach Azure refused a time ago.
 func refusedAttach(kind provisioner.Kind, ago time.Duration, reason string) *apiv1.AzVolumeAttachment {
 	a := objects.NewAttachment("a", apiv1.RolePrimary, 1, apiv1.AttachmentFailed)
-	a.Status.Error = &apiv1.Error{Kind: string(kind), Message: "no", Time: *objects.Ago(ago)}
+	a.Status.Error = &apiv1.Error{Reason: string(kind), Message: "no", FailureTime: *objects.Ago(ago)}
 	a.Status.Conditions = []metav1.Condition{{
 		Type:               apiv1.AttachmentConditionAttached,
 		Status:             metav1.ConditionFalse,
@@ -258,7 +258,7 @@ func TestOnlyARefusedAttachLeadsToARead(t *testing.T) {
 		"without an error":      func(a *apiv1.AzVolumeAttachment) { a.Status.Error = nil },
 		"without a condition":   func(a *apiv1.AzVolumeAttachment) { a.Status.Conditions = nil },
 		"failed before Azure":   func(a *apiv1.AzVolumeAttachment) { a.Status.Conditions[0].Reason = apiv1.ReasonNoSlot },
-		"for a passing failure": func(a *apiv1.AzVolumeAttachment) { a.Status.Error.Kind = string(provisioner.Unavailable) },
+		"for a passing failure": func(a *apiv1.AzVolumeAttachment) { a.Status.Error.Reason = string(provisioner.Unavailable) },
 	} {
 		a := refusedAttach(provisioner.InvalidArgument, time.Second, apiv1.ReasonAttachFailed)
 		if differs != nil {

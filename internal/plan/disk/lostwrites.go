@@ -51,7 +51,7 @@ func LostWrites(volume *apiv1.AzVolume, reports []*apiv1.AzDriverNode, now time.
 	for _, report := range reports {
 		for _, l := range report.Status.LostWrites {
 			// The clock of a node may be wrong, but its report is not from the future.
-			time := minTime(l.Time.Time, now)
+			time := minTime(l.LossTime.Time, now)
 			message := lossMessage(report.Name, l)
 			if l.VolumeName == volume.Name && now.Sub(time) < lossKept && time.After(at) &&
 				(recorded == nil || recorded.Message != message) {
@@ -79,7 +79,7 @@ func LostWrites(volume *apiv1.AzVolume, reports []*apiv1.AzDriverNode, now time.
 
 func lossMessage(node string, l apiv1.LostWrites) string {
 	return operation.Shorten(fmt.Sprintf("node %s could not write all data to the disk at %s, so that the last writes may be lost: %s",
-		node, l.Time.UTC().Format(time.RFC3339), l.Message))
+		node, l.LossTime.UTC().Format(time.RFC3339), l.Message))
 }
 
 func minTime(a, b time.Time) time.Time {

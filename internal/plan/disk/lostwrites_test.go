@@ -19,7 +19,7 @@ func TestLostWrites(t *testing.T) {
 	now := objects.Now.Truncate(time.Second)
 	v := objects.NewVolume()
 	loss := func(volume, message string, age time.Duration) apiv1.LostWrites {
-		return apiv1.LostWrites{VolumeName: volume, Time: metav1.NewTime(now.Add(-age)), Message: message}
+		return apiv1.LostWrites{VolumeName: volume, LossTime: metav1.NewTime(now.Add(-age)), Message: message}
 	}
 	report := func(node string, losses ...apiv1.LostWrites) *apiv1.AzDriverNode {
 		return &apiv1.AzDriverNode{

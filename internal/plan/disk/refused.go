@@ -18,10 +18,10 @@ func refusedAt(a *apiv1.AzVolumeAttachment) (at time.Time, refused bool) {
 		c.Reason != apiv1.ReasonAttachFailed {
 		return time.Time{}, false
 	}
-	switch provisioner.Kind(e.Kind) {
+	switch provisioner.Kind(e.Reason) {
 	case provisioner.InvalidArgument, provisioner.FailedPrecondition, provisioner.InsufficientCapacity,
 		provisioner.NotFound, provisioner.Unsupported:
-		return e.Time.Time, true
+		return e.FailureTime.Time, true
 	default:
 		return time.Time{}, false
 	}

@@ -46,7 +46,7 @@ func Caching(v *apiv1.AzVolume) string {
 // lost. The next job starts from what the disk is. A failure counts until a job has read the disk,
 // also while the next job waits for more changes or for the replicas.
 func UpdateUncertain(status *apiv1.AzVolumeStatus) bool {
-	asked := status.Operation != nil && status.Operation.Kind == string(operation.WorkUpdateDisk)
+	asked := status.Operation != nil && status.Operation.Type == string(operation.WorkUpdateDisk)
 	return asked || status.State == apiv1.VolumeUpdateFailed || status.State == apiv1.VolumeUpdating && status.Error != nil
 }
 
@@ -123,7 +123,7 @@ func (s *Step) readUncertain(in Input) {
 // answer.
 func (s *Step) requestMayArrive(in Input) bool {
 	op := in.Volume.Status.Operation
-	if op == nil || op.Kind != string(operation.WorkUpdateDisk) || op.ResumeToken != "" {
+	if op == nil || op.Type != string(operation.WorkUpdateDisk) || op.ResumeToken != "" {
 		return false
 	}
 	left := op.StartTime.Add(lateRequest).Sub(in.Now)
@@ -153,7 +153,7 @@ func (s *Step) looked(in Input) {
 		s.converts(in, disk)
 	} else if s.Status.Conversion != nil {
 		s.Status.Conversion = s.Status.Conversion.DeepCopy()
-		s.Status.Conversion.Time = metav1.NewTime(in.Job.Ended)
+		s.Status.Conversion.ObservedTime = metav1.NewTime(in.Job.Ended)
 	}
 }
 
@@ -173,22 +173,22 @@ func (s *Step) rest(in Input) {
 		return
 	}
 	every := min(max(in.Now.Sub(c.StartTime.Time)/10, firstLook), lastLook)
-	if s.RequeueAfter = c.Time.Add(every).Sub(in.Now); s.RequeueAfter <= 0 {
+	if s.RequeueAfter = c.ObservedTime.Add(every).Sub(in.Now); s.RequeueAfter <= 0 {
 		s.RequeueAfter, s.Start = 0, operation.WorkReadDisk
 	}
 }
 
 func (s *Step) startGathering(in Input) {
-	if s.Status.UpdateSince == nil {
+	if s.Status.UpdateWantedTime == nil {
 		since := metav1.NewMicroTime(in.Now.Truncate(time.Microsecond))
-		s.Status.UpdateSince = &since
+		s.Status.UpdateWantedTime = &since
 	}
 }
 
 // gathers reports whether the driver waits for more changes, and sets the time at which that ends.
 func (s *Step) gathers(in Input) bool {
 	s.startGathering(in)
-	left := s.Status.UpdateSince.Add(gatherTime).Sub(in.Now)
+	left := s.Status.UpdateWantedTime.Add(gatherTime).Sub(in.Now)
 	if left <= 0 || left > gatherTime { // the time of another clock
 		return false
 	}
@@ -259,7 +259,7 @@ func (s *Step) heldUnrecorded(in Input, disk *provisioner.Disk) bool {
 // end is what all results of a change have in common.
 func (s *Step) end(in Input) {
 	s.Status.State = apiv1.VolumeCreated
-	s.Status.Operation, s.Status.Error, s.Status.UpdateSince = nil, nil, nil
+	s.Status.Operation, s.Status.Error, s.Status.UpdateWantedTime = nil, nil, nil
 	s.ready(in, metav1.ConditionTrue, apiv1.ReasonCreated, "")
 }
 
@@ -350,9 +350,9 @@ func (s *Step) converts(in Input, disk *provisioner.Disk) bool {
 	}
 	at := metav1.NewTime(in.Job.Ended)
 	c := &apiv1.Conversion{
-		Percent:   int32(disk.CompletionPercent),
-		StartTime: at,
-		Time:      at,
+		Percent:      int32(disk.CompletionPercent),
+		StartTime:    at,
+		ObservedTime: at,
 	}
 	if before != nil {
 		c.StartTime = before.StartTime

@@ -48,19 +48,19 @@ func begun(v *apiv1.AzVolume) {
 
 // changeOf is how a status records a change that began some time ago.
 func changeOf(ago time.Duration, token string) *apiv1.Operation {
-	return &apiv1.Operation{Kind: string(operation.WorkUpdateDisk), ResumeToken: token, StartTime: *objects.Ago(ago)}
+	return &apiv1.Operation{Type: string(operation.WorkUpdateDisk), ResumeToken: token, StartTime: *objects.Ago(ago)}
 }
 
 func since(d time.Duration) func(*apiv1.AzVolume) {
 	return func(v *apiv1.AzVolume) {
 		t := metav1.NewMicroTime(objects.Now.Add(-d))
-		v.Status.UpdateSince, v.Status.State = &t, apiv1.VolumeUpdating
+		v.Status.UpdateWantedTime, v.Status.State = &t, apiv1.VolumeUpdating
 	}
 }
 
 func failedNow(v *apiv1.AzVolume) {
 	v.Status.State, v.Status.ObservedGeneration = apiv1.VolumeUpdateFailed, v.Generation
-	v.Status.Error = &apiv1.Error{Kind: "Unavailable", Time: metav1.NewTime(objects.Now)}
+	v.Status.Error = &apiv1.Error{Reason: "Unavailable", FailureTime: metav1.NewTime(objects.Now)}
 }
 
 func TestWhatIsAskedOfADiskThatExists(t *testing.T) {
@@ -136,7 +136,7 @@ func TestWhatIsAskedOfADiskThatExists(t *testing.T) {
 				func(v *apiv1.AzVolume) { v.Status.Operation = changeOf(time.Second, "t") }), want: changes},
 		"to grow, if a creation was the last operation": {
 			volume: objects.NewVolume(notShared, asked(larger), gathered, func(v *apiv1.AzVolume) {
-				v.Status.Operation = &apiv1.Operation{Kind: string(operation.WorkCreateDisk), StartTime: *objects.Ago(0)}
+				v.Status.Operation = &apiv1.Operation{Type: string(operation.WorkCreateDisk), StartTime: *objects.Ago(0)}
 			}), want: changes},
 		"settings without a record are compared with the disk": {volume: objects.NewVolume(notShared, neverRecorded, gathered),
 			want: changes},
@@ -153,7 +153,7 @@ func TestWhatIsAskedOfADiskThatExists(t *testing.T) {
 			volume: objects.NewVolume(begun, func(v *apiv1.AzVolume) { v.Status.Operation = changeOf(-time.Hour, "") }),
 			want:   changes},
 		"the outcome of a change that failed": {
-			volume: objects.NewVolume(failedNow, func(v *apiv1.AzVolume) { v.Status.Error.Time = *objects.Ago(time.Hour) }),
+			volume: objects.NewVolume(failedNow, func(v *apiv1.AzVolume) { v.Status.Error.FailureTime = *objects.Ago(time.Hour) }),
 			want:   changes},
 		"but not at once": {volume: objects.NewVolume(failedNow), want: want{state: apiv1.VolumeUpdateFailed}},
 		"nothing while a change is under way": {volume: objects.NewVolume(notShared, asked(larger), begun),
@@ -192,7 +192,7 @@ func TestWhatIsAskedOfADiskThatExists(t *testing.T) {
 // that Azure had made the first one: the SKU that it reported was never again the disk's.
 func TestAFailedChangeStaysUncertainUntilTheDiskIsRead(t *testing.T) {
 	t.Parallel()
-	failedBefore := func(v *apiv1.AzVolume) { failedNow(v); v.Status.Error.Time = *objects.Ago(time.Hour) }
+	failedBefore := func(v *apiv1.AzVolume) { failedNow(v); v.Status.Error.FailureTime = *objects.Ago(time.Hour) }
 	replicas := objects.Attachments(objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentAttached))
 	for name, in := range map[string]disk.Input{
 		"while more is gathered":          {Volume: objects.NewVolume(notShared, failedBefore, asked(larger))},
@@ -371,8 +371,8 @@ func TestOutcomeOfAChange(t *testing.T) {
 				step.Warning != test.warning {
 				t.Fatalf("%+v, condition %+v", is, c)
 			}
-			if (is.State == apiv1.VolumeCreated) != (is.UpdateSince == nil) {
-				t.Fatalf("%s, gathering since %v", is.State, is.UpdateSince)
+			if (is.State == apiv1.VolumeCreated) != (is.UpdateWantedTime == nil) {
+				t.Fatalf("%s, gathering since %v", is.State, is.UpdateWantedTime)
 			}
 			// The same result, seen again, changes nothing.
 			v.Status = is
@@ -511,7 +511,7 @@ func kindOf(r *apiv1.Refusal) string {
 	if r == nil {
 		return ""
 	}
-	return r.Kind
+	return r.Reason
 }
 
 func TestRefusedPartsAreReverted(t *testing.T) {
@@ -742,8 +742,8 @@ func TestTheTokenOfAChangeInFlightIsRecorded(t *testing.T) {
 
 func TestWhenTheOutcomeOfAChangeIsUnknown(t *testing.T) {
 	t.Parallel()
-	creation := func(v *apiv1.AzVolume) { v.Status.Operation = &apiv1.Operation{Kind: string(operation.WorkCreateDisk)} }
-	failedBefore := func(v *apiv1.AzVolume) { v.Status.Error = &apiv1.Error{Kind: "Unavailable"} }
+	creation := func(v *apiv1.AzVolume) { v.Status.Operation = &apiv1.Operation{Type: string(operation.WorkCreateDisk)} }
+	failedBefore := func(v *apiv1.AzVolume) { v.Status.Error = &apiv1.Error{Reason: "Unavailable"} }
 	for name, test := range map[string]struct {
 		volume *apiv1.AzVolume
 		want   bool
@@ -863,9 +863,9 @@ func TestConversionIsLookedAtNowAndThen(t *testing.T) {
 	t.Parallel()
 	v := objects.NewVolume(notShared, func(v *apiv1.AzVolume) {
 		v.Status.Conversion = &apiv1.Conversion{
-			Percent:   10,
-			StartTime: *objects.Ago(2 * time.Hour),
-			Time:      *objects.Ago(5 * time.Minute),
+			Percent:      10,
+			StartTime:    *objects.Ago(2 * time.Hour),
+			ObservedTime: *objects.Ago(5 * time.Minute),
 		}
 	})
 	step := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v})
@@ -883,12 +883,12 @@ func TestConversionIsLookedAtNowAndThen(t *testing.T) {
 		Truth: operation.Truth{Disk: &provisioner.Disk{CompletionPercent: 50}},
 	}
 	c := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v, Job: read}).Status.Conversion
-	if c == nil || c.Percent != 50 || !c.StartTime.Equal(&v.Status.Conversion.StartTime) || !c.Time.Time.Equal(objects.Now) {
+	if c == nil || c.Percent != 50 || !c.StartTime.Equal(&v.Status.Conversion.StartTime) || !c.ObservedTime.Time.Equal(objects.Now) {
 		t.Fatalf("half of it is done: got %+v, want its start as before", c)
 	}
 	read.Truth, read.Err = operation.Truth{}, provisioner.Errorf(provisioner.Unavailable, "try again")
 	c = disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v, Job: read}).Status.Conversion
-	if c == nil || c.Percent != 10 || !c.Time.Time.Equal(objects.Now) {
+	if c == nil || c.Percent != 10 || !c.ObservedTime.Time.Equal(objects.Now) {
 		t.Fatalf("the disk cannot be read: got %+v, want 10 %%, looked at now", c)
 	}
 	done := operation.Job{

@@ -108,7 +108,7 @@ func (r Reserved) Unfenced() bool {
 	case r.Found == FoundOwn: // the process was killed before it wrote its record, and what it had found is not known
 		return false
 	default:
-		return r.LastRelease == nil || r.LastRelease.Proof.Kind != apiv1.ProofPreempted
+		return r.LastRelease == nil || r.LastRelease.Proof.Type != apiv1.ProofPreempted
 	}
 }
 
@@ -129,7 +129,7 @@ func ProofMissing(attachments []*apiv1.AzVolumeAttachment, lost string, epoch in
 func Answers(result apiv1.FenceResult, request apiv1.FenceRequest) bool {
 	return result.VolumeName == request.VolumeName && result.VolumeUID == request.VolumeUID &&
 		result.NodeName == request.NodeName &&
-		result.Epoch == request.Epoch && result.RequestTime.Equal(&request.Time)
+		result.Epoch == request.Epoch && result.RequestTime.Equal(&request.RequestTime)
 }
 
 // Unanswered reports whether a node was asked to fence another one from a volume and has not
@@ -147,7 +147,7 @@ func Unresponsive(node *apiv1.AzDriverNode, now time.Time) (unresponsive bool, l
 		if answered(node, request) {
 			continue
 		}
-		remaining := operation.Remaining(AnswerTimeout, request.Time.Time, now)
+		remaining := operation.Remaining(AnswerTimeout, request.RequestTime.Time, now)
 		if remaining == 0 {
 			return true, 0
 		}

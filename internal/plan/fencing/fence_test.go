@@ -85,13 +85,13 @@ func TestMayFence(t *testing.T) {
 	}
 }
 
-func attachment(node string, epoch int64, proof apiv1.ProofKind) *apiv1.AzVolumeAttachment {
+func attachment(node string, epoch int64, proof apiv1.ProofType) *apiv1.AzVolumeAttachment {
 	a := &apiv1.AzVolumeAttachment{
 		Spec:   apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: node, Role: apiv1.RoleReplica, Epoch: epoch},
 		Status: apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, LUN: ptr.To[int32](1), VMID: "VM"},
 	}
 	if proof != "" {
-		a.Status.Proof = &apiv1.ReleaseProof{Kind: proof, Epoch: epoch}
+		a.Status.Proof = &apiv1.ReleaseProof{Type: proof, Epoch: epoch}
 	}
 	return a
 }
@@ -133,14 +133,14 @@ func TestWhatMayEndAReservation(t *testing.T) {
 func TestUnfenced(t *testing.T) {
 	t.Parallel()
 	const own, before = "0x7", "0x6"
-	preempted := &apiv1.ReleaseRecord{Proof: apiv1.ReleaseProof{Kind: apiv1.ProofPreempted}}
+	preempted := &apiv1.ReleaseRecord{Proof: apiv1.ReleaseProof{Type: apiv1.ProofPreempted}}
 	for name, test := range map[string]struct {
 		reserved fencing.Reserved
 		want     bool
 	}{
 		"the disk was free": {fencing.Reserved{Found: fencing.FoundNone}, true},
 		"the disk was free, and the owner before has unstaged": {fencing.Reserved{
-			Found: fencing.FoundNone, LastRelease: &apiv1.ReleaseRecord{Proof: apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged}},
+			Found: fencing.FoundNone, LastRelease: &apiv1.ReleaseRecord{Proof: apiv1.ReleaseProof{Type: apiv1.ProofUnstaged}},
 		}, true},
 		"the disk was free, and the owner before was fenced by a pre-emption": {
 			fencing.Reserved{Found: fencing.FoundNone, LastRelease: preempted}, false},
@@ -176,10 +176,10 @@ func TestUnresponsive(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	asked := func(volume string, ago time.Duration) apiv1.FenceRequest {
 		return apiv1.FenceRequest{
-			VolumeName: volume,
-			NodeName:   "node-1",
-			Epoch:      6,
-			Time:       metav1.NewMicroTime(now.Add(-ago)),
+			VolumeName:  volume,
+			NodeName:    "node-1",
+			Epoch:       6,
+			RequestTime: metav1.NewMicroTime(now.Add(-ago)),
 		}
 	}
 	answered := func(volume string, epoch int64, ago time.Duration) apiv1.FenceResult {
@@ -224,7 +224,7 @@ func TestUnresponsive(t *testing.T) {
 func TestAResultAnswersItsRequestOnly(t *testing.T) {
 	t.Parallel()
 	at := metav1.NewMicroTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
-	request := apiv1.FenceRequest{VolumeName: "v", VolumeUID: "1", NodeName: "node-1", Epoch: 6, Time: at}
+	request := apiv1.FenceRequest{VolumeName: "v", VolumeUID: "1", NodeName: "node-1", Epoch: 6, RequestTime: at}
 	for name, test := range map[string]struct {
 		edit func(*apiv1.FenceResult)
 		want bool

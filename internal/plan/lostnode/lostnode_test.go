@@ -39,7 +39,7 @@ func isUnpublished(f *lostnode.Volume) {
 	f.Volume.Status.Primary.State, f.Volume.Status.Primary.Cause = apiv1.OwnershipReleasing, apiv1.CauseUnpublished
 }
 
-func hasProof(kind apiv1.ProofKind) func(*lostnode.Volume) {
+func hasProof(kind apiv1.ProofType) func(*lostnode.Volume) {
 	return func(f *lostnode.Volume) { objects.Proved(f.Attachment, kind) }
 }
 
@@ -323,7 +323,7 @@ func TestFailover(t *testing.T) {
 		"no pod is deleted before the proof": {aNode(isLost, volumes(held("v", isDecided)), using("p", []string{"v"})),
 			"quarantine Add"},
 		"a proof of a former epoch is none": {aNode(isLost, volumes(held("v", isDecided, func(f *lostnode.Volume) {
-			f.Attachment.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged, Epoch: 2}
+			f.Attachment.Status.Proof = &apiv1.ReleaseProof{Type: apiv1.ProofUnstaged, Epoch: 2}
 		})), using("p", []string{"v"})), "quarantine Add"},
 		"a pod is deleted by force when all of its volumes are proven": {aNode(isLost,
 			volumes(held("v", isDecided, detached), held("w", isDecided, detached)), using("p", []string{"v", "w"})),

@@ -46,7 +46,7 @@ type DocumentEvent struct {
 }
 
 // kinds are the kinds of events that the driver knows.
-var kinds = []apiv1.MaintenanceKind{
+var kinds = []apiv1.MaintenanceType{
 	apiv1.MaintenanceFreeze, apiv1.MaintenanceReboot, apiv1.MaintenanceRedeploy, apiv1.MaintenancePreempt,
 	apiv1.MaintenanceTerminate,
 }
@@ -83,13 +83,13 @@ func Events(document Document, vmID string) []apiv1.MaintenanceEvent {
 }
 
 func eventOf(e DocumentEvent) (event apiv1.MaintenanceEvent, ok bool) {
-	i := slices.IndexFunc(kinds, func(k apiv1.MaintenanceKind) bool { return strings.EqualFold(string(k), e.EventType) })
+	i := slices.IndexFunc(kinds, func(k apiv1.MaintenanceType) bool { return strings.EqualFold(string(k), e.EventType) })
 	if i < 0 || e.EventID == "" || len(e.EventID) > longestID {
 		return event, false
 	}
 	event = apiv1.MaintenanceEvent{
 		EventID: e.EventID,
-		Kind:    kinds[i],
+		Type:    kinds[i],
 		Started: strings.EqualFold(e.EventStatus, "Started"),
 	}
 	if len(e.EventSource) <= longestSource {
@@ -103,7 +103,7 @@ func eventOf(e DocumentEvent) (event apiv1.MaintenanceEvent, ok bool) {
 		return event, true
 	}
 	at, err := parseTime(e.NotBefore)
-	event.NotBefore = &metav1.Time{Time: at}
+	event.NotBeforeTime = &metav1.Time{Time: at}
 	return event, err == nil
 }
 

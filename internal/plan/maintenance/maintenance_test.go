@@ -49,9 +49,9 @@ func freeze(fields string) string {
 func describe(events []apiv1.MaintenanceEvent) string {
 	var all []string
 	for _, e := range events {
-		text := e.EventID + " " + string(e.Kind)
-		if e.NotBefore != nil {
-			text += " not before " + e.NotBefore.UTC().Format(time.TimeOnly)
+		text := e.EventID + " " + string(e.Type)
+		if e.NotBeforeTime != nil {
+			text += " not before " + e.NotBeforeTime.UTC().Format(time.TimeOnly)
 		}
 		if e.Started {
 			text += " started"
@@ -236,7 +236,7 @@ func FuzzEvents(f *testing.F) {
 			t.Errorf("got %d events", len(events))
 		}
 		for _, e := range events {
-			if e.EventID == "" || e.Kind == "" || len(e.Source) > 32 || e.Started != (e.NotBefore == nil) ||
+			if e.EventID == "" || e.Type == "" || len(e.Source) > 32 || e.Started != (e.NotBeforeTime == nil) ||
 				e.DurationSeconds != nil && *e.DurationSeconds < 0 {
 				t.Errorf("taken: %+v", e)
 			}

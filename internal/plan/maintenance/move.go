@@ -46,7 +46,7 @@ type Announcement struct {
 // node, or back to it, because kube-scheduler found no better one.
 func (p Policies) Evict(announced []Announcement, pod Pod, now time.Time) (because *apiv1.MaintenanceEvent, in time.Duration) {
 	for _, a := range announced {
-		if p.Of(a.Kind) != Move || !movable(pod) || pod.CreationTimestamp.After(a.Seen) {
+		if p.Of(a.Type) != Move || !movable(pod) || pod.CreationTimestamp.After(a.Seen) {
 			continue
 		}
 		evict, wait := evictFor(a.MaintenanceEvent, pod, now)
@@ -64,7 +64,7 @@ func (p Policies) Evict(announced []Announcement, pod Pod, now time.Time) (becau
 // evictFor decides whether a movable pod is evicted now because of an event, and if not, when to
 // decide again; 0 for never.
 func evictFor(e *apiv1.MaintenanceEvent, pod Pod, now time.Time) (evict bool, in time.Duration) {
-	survives, starts := e.Kind == apiv1.MaintenanceFreeze, begins(e)
+	survives, starts := e.Type == apiv1.MaintenanceFreeze, begins(e)
 	switch {
 	case now.After(starts):
 		// A VM that is about to be paused cannot end its pods in time. To wait is shorter.

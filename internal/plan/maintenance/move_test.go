@@ -25,7 +25,7 @@ func TestEvict(t *testing.T) {
 	const now, begun = 0, -1
 	cold := func(p *maintenance.Pod) { p.Warm = false }
 	for name, c := range map[string]struct {
-		kind apiv1.MaintenanceKind
+		kind apiv1.MaintenanceType
 		// notBefore is when the event may begin, from now on; begun if it has.
 		notBefore time.Duration
 		pod       func(*maintenance.Pod)
@@ -73,9 +73,9 @@ func TestEvict(t *testing.T) {
 		}, false, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			event := &apiv1.MaintenanceEvent{EventID: "e", Kind: c.kind, Started: c.notBefore == begun}
+			event := &apiv1.MaintenanceEvent{EventID: "e", Type: c.kind, Started: c.notBefore == begun}
 			if !event.Started {
-				event.NotBefore = &metav1.Time{Time: noon.Add(c.notBefore)}
+				event.NotBeforeTime = &metav1.Time{Time: noon.Add(c.notBefore)}
 			}
 			pod := maintenance.Pod{Pod: &corev1.Pod{}, Replicated: true, Warm: true}
 			owned("StatefulSet")(&pod)
@@ -95,9 +95,9 @@ func TestEvictDecidesByEachEvent(t *testing.T) {
 	policies := maintenance.Policies{apiv1.MaintenanceFreeze: maintenance.Move, apiv1.MaintenancePreempt: maintenance.Move}
 	soon := metav1.NewTime(noon.Add(30 * time.Second))
 	quarter := metav1.NewTime(noon.Add(15 * time.Minute))
-	later := &apiv1.MaintenanceEvent{EventID: "later", Kind: apiv1.MaintenancePreempt, NotBefore: &quarter}
-	over := &apiv1.MaintenanceEvent{EventID: "over", Kind: apiv1.MaintenanceFreeze, Started: true}
-	spot := &apiv1.MaintenanceEvent{EventID: "spot", Kind: apiv1.MaintenancePreempt, NotBefore: &soon}
+	later := &apiv1.MaintenanceEvent{EventID: "later", Type: apiv1.MaintenancePreempt, NotBeforeTime: &quarter}
+	over := &apiv1.MaintenanceEvent{EventID: "over", Type: apiv1.MaintenanceFreeze, Started: true}
+	spot := &apiv1.MaintenanceEvent{EventID: "spot", Type: apiv1.MaintenancePreempt, NotBeforeTime: &soon}
 	at := func(e *apiv1.MaintenanceEvent, seen time.Time) maintenance.Announcement {
 		return maintenance.Announcement{MaintenanceEvent: e, Seen: seen}
 	}

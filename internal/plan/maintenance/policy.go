@@ -25,13 +25,13 @@ const (
 )
 
 // Policies has the policy of each kind; Prepare for one that it does not have.
-type Policies map[apiv1.MaintenanceKind]Policy
+type Policies map[apiv1.MaintenanceType]Policy
 
 // ParsePolicies reads the policies of kinds, both in any case, as in freeze=ignore.
 func ParsePolicies(settings map[string]string) (Policies, error) {
 	policies := Policies{}
 	for _, kind := range slices.Sorted(maps.Keys(settings)) {
-		i := slices.IndexFunc(kinds, func(k apiv1.MaintenanceKind) bool { return strings.EqualFold(string(k), kind) })
+		i := slices.IndexFunc(kinds, func(k apiv1.MaintenanceType) bool { return strings.EqualFold(string(k), kind) })
 		policy := Policy(strings.ToLower(settings[kind]))
 		switch {
 		case i < 0:
@@ -45,7 +45,7 @@ func ParsePolicies(settings map[string]string) (Policies, error) {
 }
 
 // Of returns the policy of a kind.
-func (p Policies) Of(kind apiv1.MaintenanceKind) Policy {
+func (p Policies) Of(kind apiv1.MaintenanceType) Policy {
 	if policy, set := p[kind]; set {
 		return policy
 	}
@@ -59,10 +59,10 @@ func (p Policies) Next(events []apiv1.MaintenanceEvent) *apiv1.MaintenanceEvent 
 	var next *apiv1.MaintenanceEvent
 	for i := range events {
 		e := &events[i]
-		if p.Of(e.Kind) == Ignore {
+		if p.Of(e.Type) == Ignore {
 			continue
 		}
-		moves, before := p.Of(e.Kind) == Move, next != nil && p.Of(next.Kind) == Move
+		moves, before := p.Of(e.Type) == Move, next != nil && p.Of(next.Type) == Move
 		if next == nil || moves && !before || moves == before && begins(e).Before(begins(next)) {
 			next = e
 		}
@@ -72,18 +72,18 @@ func (p Policies) Next(events []apiv1.MaintenanceEvent) *apiv1.MaintenanceEvent 
 
 // begins is when the event may begin; the zero time for one that has begun.
 func begins(e *apiv1.MaintenanceEvent) time.Time {
-	if e.Started || e.NotBefore == nil {
+	if e.Started || e.NotBeforeTime == nil {
 		return time.Time{}
 	}
-	return e.NotBefore.Time
+	return e.NotBeforeTime.Time
 }
 
 // Describe says to a user what an event is.
 func Describe(e *apiv1.MaintenanceEvent) string {
 	at := begins(e)
 	if at.IsZero() {
-		return fmt.Sprintf("the %s of the VM that Azure has announced has begun (event %s)", e.Kind, e.EventID)
+		return fmt.Sprintf("the %s of the VM that Azure has announced has begun (event %s)", e.Type, e.EventID)
 	}
-	return fmt.Sprintf("Azure has announced a %s of the VM not before %s (event %s)", e.Kind, at.UTC().Format(time.RFC3339),
+	return fmt.Sprintf("Azure has announced a %s of the VM not before %s (event %s)", e.Type, at.UTC().Format(time.RFC3339),
 		e.EventID)
 }

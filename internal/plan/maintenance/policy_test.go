@@ -36,10 +36,10 @@ func TestParsePolicies(t *testing.T) {
 }
 
 func TestNextEvent(t *testing.T) {
-	event := func(id string, kind apiv1.MaintenanceKind, minutes int) apiv1.MaintenanceEvent {
-		e := apiv1.MaintenanceEvent{EventID: id, Kind: kind, Started: minutes == 0}
+	event := func(id string, kind apiv1.MaintenanceType, minutes int) apiv1.MaintenanceEvent {
+		e := apiv1.MaintenanceEvent{EventID: id, Type: kind, Started: minutes == 0}
 		if minutes > 0 {
-			e.NotBefore = &metav1.Time{Time: noon.Add(time.Duration(minutes) * time.Minute)}
+			e.NotBeforeTime = &metav1.Time{Time: noon.Add(time.Duration(minutes) * time.Minute)}
 		}
 		return e
 	}
@@ -66,7 +66,7 @@ func TestNextEvent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := ""
 			if e := policies.Next(c.events); e != nil {
-				if got = e.EventID; !strings.Contains(maintenance.Describe(e), string(e.Kind)) {
+				if got = e.EventID; !strings.Contains(maintenance.Describe(e), string(e.Type)) {
 					t.Errorf("the description %q does not name the kind", maintenance.Describe(e))
 				}
 			}
@@ -80,8 +80,8 @@ func TestNextEvent(t *testing.T) {
 func TestTheDescriptionSaysWhenAnEventBegins(t *testing.T) {
 	at := &metav1.Time{Time: noon}
 	for want, e := range map[string]*apiv1.MaintenanceEvent{
-		"not before 2030-01-07T12:00:00Z": {NotBefore: at},
-		"has begun (event started)":       {EventID: "started", Started: true, NotBefore: at},
+		"not before 2030-01-07T12:00:00Z": {NotBeforeTime: at},
+		"has begun (event started)":       {EventID: "started", Started: true, NotBeforeTime: at},
 		"has begun (event untimed)":       {EventID: "untimed"},
 	} {
 		if got := maintenance.Describe(e); !strings.Contains(got, want) {

@@ -46,7 +46,7 @@ func (p *pauses) announce(events []apiv1.MaintenanceEvent, now time.Time) (added
 		if !slices.ContainsFunc(p.events, func(b apiv1.MaintenanceEvent) bool { return b.EventID == e.EventID }) {
 			added = append(added, e)
 		}
-		if e.Started || e.NotBefore == nil {
+		if e.Started || e.NotBeforeTime == nil {
 			started[e.EventID] = now
 			if before, known := p.started[e.EventID]; known {
 				started[e.EventID] = before

@@ -17,7 +17,7 @@ import (
 func freezes(id string, notBefore time.Time) apiv1.MaintenanceEvent {
 	seconds := int32(10)
 	return apiv1.MaintenanceEvent{
-		EventID: id, Kind: apiv1.MaintenanceFreeze, NotBefore: &metav1.Time{Time: notBefore}, DurationSeconds: &seconds,
+		EventID: id, Type: apiv1.MaintenanceFreeze, NotBeforeTime: &metav1.Time{Time: notBefore}, DurationSeconds: &seconds,
 	}
 }
 
@@ -45,7 +45,7 @@ func TestANodeSurvivesThePauseThatAzureHasAnnounced(t *testing.T) {
 		"an event that may begin": func(w *fleet, node string) { w.announce(node, freezes("e", w.now)) },
 		"an event that has begun": func(w *fleet, node string) {
 			e := freezes("e", w.now.Add(-time.Hour))
-			e.Started, e.NotBefore = true, nil
+			e.Started, e.NotBeforeTime = true, nil
 			w.announce(node, e)
 		},
 		"an event that has begun, with the time of before": func(w *fleet, node string) {
@@ -55,7 +55,7 @@ func TestANodeSurvivesThePauseThatAzureHasAnnounced(t *testing.T) {
 		},
 		"an event without a time": func(w *fleet, node string) {
 			e := freezes("e", w.now)
-			e.NotBefore = nil
+			e.NotBeforeTime = nil
 			w.announce(node, e)
 		},
 		"an event that may have begun long ago": func(w *fleet, node string) {
@@ -63,7 +63,7 @@ func TestANodeSurvivesThePauseThatAzureHasAnnounced(t *testing.T) {
 		},
 		"one of several events": func(w *fleet, node string) {
 			reboot := freezes("a", w.now)
-			reboot.Kind = apiv1.MaintenanceReboot
+			reboot.Type = apiv1.MaintenanceReboot
 			w.announce(node, reboot, freezes("e", w.now), freezes("f", w.now.Add(time.Hour)))
 		},
 	} {
@@ -84,7 +84,7 @@ func TestASilenceThatNoAnnouncementExcusesIsALoss(t *testing.T) {
 		"no event": func(w *fleet, node string) { w.announce(node) },
 		"another kind": func(w *fleet, node string) {
 			e := freezes("e", w.now)
-			e.Kind = apiv1.MaintenanceRedeploy
+			e.Type = apiv1.MaintenanceRedeploy
 			w.announce(node, e)
 		},
 		"an event of later":       func(w *fleet, node string) { w.announce(node, freezes("e", w.now.Add(time.Minute))) },

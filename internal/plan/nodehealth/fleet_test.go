@@ -234,7 +234,7 @@ func (w *fleet) write(name string) {
 	m := w.machines[name]
 	w.change(name, func(d *apiv1.AzDriverNode) {
 		d.Status.HeartbeatTime = &metav1.MicroTime{Time: w.now}
-		d.Status.HeartbeatSeconds = int32(m.interval / time.Second)
+		d.Status.HeartbeatPeriodSeconds = int32(m.interval / time.Second)
 		d.Status.HeartbeatOnRequest = m.onRequest
 	})
 }

@@ -28,7 +28,7 @@ func (r Report) apply(d *Detector, now time.Time) {
 	if d.config.Probes && !n.probe.contradicted {
 		n.probe.works = n.probe.works || meta.IsStatusConditionTrue(r.Status.Conditions, apiv1.NodeConditionProbeable)
 	}
-	n.vmID, n.promise, n.request.possible = r.Spec.VMID, r.Status.HeartbeatSeconds, r.Status.HeartbeatOnRequest
+	n.vmID, n.promise, n.request.possible = r.Spec.VMID, r.Status.HeartbeatPeriodSeconds, r.Status.HeartbeatOnRequest
 	if n.pauses.followed = r.Status.Maintenance != nil; n.pauses.followed {
 		d.announced(n, r.Status.Maintenance.Events, now)
 	}

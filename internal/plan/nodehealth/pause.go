@@ -49,12 +49,12 @@ type AnnouncedPause struct {
 func AnnouncedPauses(events []apiv1.MaintenanceEvent, started func(event string) time.Time) []AnnouncedPause {
 	var pauses []AnnouncedPause
 	for _, e := range events {
-		if e.Kind != apiv1.MaintenanceFreeze {
+		if e.Type != apiv1.MaintenanceFreeze {
 			continue
 		}
 		p := AnnouncedPause{Event: e.EventID, From: started(e.EventID), Lasts: unknownPause}
-		if !e.Started && e.NotBefore != nil {
-			p.From = e.NotBefore.Time
+		if !e.Started && e.NotBeforeTime != nil {
+			p.From = e.NotBeforeTime.Time
 		}
 		if e.DurationSeconds != nil {
 			p.Lasts = time.Duration(*e.DurationSeconds) * time.Second

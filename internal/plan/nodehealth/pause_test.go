@@ -18,16 +18,16 @@ func TestWhichEventsPauseAVM(t *testing.T) {
 		from  time.Time
 		lasts time.Duration
 	}{
-		"a freeze pauses it, from the announced time on": {apiv1.MaintenanceEvent{Kind: apiv1.MaintenanceFreeze, NotBefore: &at,
+		"a freeze pauses it, from the announced time on": {apiv1.MaintenanceEvent{Type: apiv1.MaintenanceFreeze, NotBeforeTime: &at,
 			DurationSeconds: &nine}, noon, 9 * time.Second},
-		"a freeze that has begun, from when that was seen": {apiv1.MaintenanceEvent{Kind: apiv1.MaintenanceFreeze, Started: true,
-			NotBefore: &at, DurationSeconds: &nine}, seen, 9 * time.Second},
-		"an unknown duration is the longest that Azure documents": {apiv1.MaintenanceEvent{Kind: apiv1.MaintenanceFreeze,
-			NotBefore: &at}, noon, 30 * time.Second},
-		"a reboot does not pause it":    {event: apiv1.MaintenanceEvent{Kind: apiv1.MaintenanceReboot, NotBefore: &at}},
-		"a redeploy does not pause it":  {event: apiv1.MaintenanceEvent{Kind: apiv1.MaintenanceRedeploy, NotBefore: &at}},
-		"a preemption does not":         {event: apiv1.MaintenanceEvent{Kind: apiv1.MaintenancePreempt, Started: true}},
-		"a termination does not either": {event: apiv1.MaintenanceEvent{Kind: apiv1.MaintenanceTerminate, Started: true}},
+		"a freeze that has begun, from when that was seen": {apiv1.MaintenanceEvent{Type: apiv1.MaintenanceFreeze, Started: true,
+			NotBeforeTime: &at, DurationSeconds: &nine}, seen, 9 * time.Second},
+		"an unknown duration is the longest that Azure documents": {apiv1.MaintenanceEvent{Type: apiv1.MaintenanceFreeze,
+			NotBeforeTime: &at}, noon, 30 * time.Second},
+		"a reboot does not pause it":    {event: apiv1.MaintenanceEvent{Type: apiv1.MaintenanceReboot, NotBeforeTime: &at}},
+		"a redeploy does not pause it":  {event: apiv1.MaintenanceEvent{Type: apiv1.MaintenanceRedeploy, NotBeforeTime: &at}},
+		"a preemption does not":         {event: apiv1.MaintenanceEvent{Type: apiv1.MaintenancePreempt, Started: true}},
+		"a termination does not either": {event: apiv1.MaintenanceEvent{Type: apiv1.MaintenanceTerminate, Started: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.event.EventID = "e"

@@ -158,12 +158,12 @@ func newSearched(t *testing.T, threshold int) *searched {
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec:       apiv1.AzDriverNodeSpec{VMID: name},
 			Status: apiv1.AzDriverNodeStatus{
-				HeartbeatSeconds: 1, HeartbeatOnRequest: i < 2,
+				HeartbeatPeriodSeconds: 1, HeartbeatOnRequest: i < 2,
 				Maintenance: &apiv1.NodeMaintenance{},
 			},
 		}
 		if i < 2 {
-			s.nodes[i].driver.Status.HeartbeatSeconds = 300
+			s.nodes[i].driver.Status.HeartbeatPeriodSeconds = 300
 		}
 		s.report(i)
 		s.sendHeartbeat(i)
@@ -260,7 +260,7 @@ var changes = map[string]func(*searched){
 			second := int32(1)
 			n.driver = n.driver.DeepCopy()
 			n.driver.Status.Maintenance.Events = []apiv1.MaintenanceEvent{{
-				EventID: "e", Kind: apiv1.MaintenanceFreeze, NotBefore: &metav1.Time{Time: s.now}, DurationSeconds: &second,
+				EventID: "e", Type: apiv1.MaintenanceFreeze, NotBeforeTime: &metav1.Time{Time: s.now}, DurationSeconds: &second,
 			}}
 			n.announced = true
 			s.sendHeartbeat(0)
@@ -310,7 +310,7 @@ func (s *searched) look() {
 	var seen []nodehealth.Observation
 	for i := range s.nodes {
 		n := &s.nodes[i]
-		every := time.Duration(n.driver.Status.HeartbeatSeconds) * time.Second
+		every := time.Duration(n.driver.Status.HeartbeatPeriodSeconds) * time.Second
 		if beats := n.truth == well || n.truth == hidden; beats && !s.outage && s.now.Sub(n.beat) >= every {
 			s.sendHeartbeat(i)
 		}

@@ -63,7 +63,7 @@ func (s *searched) unjust(n searchedNode, j nodehealth.Judgement) string {
 		}
 		return s.now.Sub(t)
 	}
-	stale := time.Duration(2.5 * float64(n.driver.Status.HeartbeatSeconds) * float64(time.Second))
+	stale := time.Duration(2.5 * float64(n.driver.Status.HeartbeatPeriodSeconds) * float64(time.Second))
 	switch {
 	case !j.Fence():
 		return ""

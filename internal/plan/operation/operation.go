@@ -111,7 +111,7 @@ func (j Job) EndedAs(work Work) bool { return j.Phase == PhaseEnded && j.Work ==
 // result of the job is older than the status.
 func (j Job) IsRecorded(op *apiv1.Operation) bool {
 	switch {
-	case op == nil || op.Kind != string(j.Work):
+	case op == nil || op.Type != string(j.Work):
 		return false
 	case op.ResumeToken != "" && slices.Contains(j.Tokens, op.ResumeToken):
 		return true
@@ -131,7 +131,7 @@ func (j Job) Operation() *apiv1.Operation {
 		token = "" // the next process cannot resume the operation, and asks Azure what has become of it
 	}
 	return &apiv1.Operation{
-		Kind:        string(j.Work),
+		Type:        string(j.Work),
 		ResumeToken: token,
 		StartTime:   metav1.NewTime(j.Accepted),
 	}
@@ -144,10 +144,10 @@ func Failure(err error, now time.Time) *apiv1.Error {
 		kind = provisioner.Unavailable
 	}
 	return &apiv1.Error{
-		Kind:    string(kind),
-		Code:    ShortenTo(provisioner.CodeOf(err), maxCode),
-		Message: Shorten(err.Error()),
-		Time:    metav1.NewTime(now),
+		Reason:      string(kind),
+		Code:        ShortenTo(provisioner.CodeOf(err), maxCode),
+		Message:     Shorten(err.Error()),
+		FailureTime: metav1.NewTime(now),
 	}
 }
 
@@ -188,7 +188,7 @@ type Updated struct {
 // KeepStartTime returns the recorded operation if it is the same one, so that its start time
 // remains.
 func KeepStartTime(recorded, current *apiv1.Operation) *apiv1.Operation {
-	if recorded != nil && recorded.Kind == current.Kind && recorded.ResumeToken == current.ResumeToken {
+	if recorded != nil && recorded.Type == current.Type && recorded.ResumeToken == current.ResumeToken {
 		return recorded
 	}
 	return current

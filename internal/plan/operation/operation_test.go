@@ -37,7 +37,7 @@ func TestAJobRunsFromItsBeginToItsEnd(t *testing.T) {
 func TestAStatusRecordsAJob(t *testing.T) {
 	t.Parallel()
 	op := func(kind operation.Work, token string, ago time.Duration) *apiv1.Operation {
-		return &apiv1.Operation{Kind: string(kind), ResumeToken: token, StartTime: *objects.Ago(ago)}
+		return &apiv1.Operation{Type: string(kind), ResumeToken: token, StartTime: *objects.Ago(ago)}
 	}
 	const kind, begun, accepted = operation.WorkUpdateDisk, time.Minute, time.Second
 	job := operation.Job{
@@ -90,7 +90,7 @@ func TestAnAcceptedOperationIsRecordedWithItsLastToken(t *testing.T) {
 		got := job.Operation()
 		if got == nil {
 			got = &apiv1.Operation{}
-		} else if got.Kind != string(operation.WorkAttach) || !got.StartTime.Time.Equal(objects.Now) {
+		} else if got.Type != string(operation.WorkAttach) || !got.StartTime.Time.Equal(objects.Now) {
 			t.Errorf("%s: got %+v, want kind %s since %s", name, got, operation.WorkAttach, objects.Now)
 		}
 		if got.ResumeToken != test.want {
@@ -102,7 +102,7 @@ func TestAnAcceptedOperationIsRecordedWithItsLastToken(t *testing.T) {
 func TestAnOperationKeepsItsStartTime(t *testing.T) {
 	t.Parallel()
 	op := func(kind operation.Work, token string, ago time.Duration) *apiv1.Operation {
-		return &apiv1.Operation{Kind: string(kind), ResumeToken: token, StartTime: *objects.Ago(ago)}
+		return &apiv1.Operation{Type: string(kind), ResumeToken: token, StartTime: *objects.Ago(ago)}
 	}
 	current := op(operation.WorkAttach, "t", 0)
 	for name, test := range map[string]struct {
@@ -131,7 +131,7 @@ func TestAFailureOfAnUnknownKindMayPass(t *testing.T) {
 		provisioner.Conflict:    provisioner.Errorf(provisioner.Conflict, "no"),
 	} {
 		got := operation.Failure(err, objects.Now)
-		if got.Kind != string(want) || !strings.Contains(got.Message, "no") || !got.Time.Time.Equal(objects.Now) {
+		if got.Reason != string(want) || !strings.Contains(got.Message, "no") || !got.FailureTime.Time.Equal(objects.Now) {
 			t.Errorf("got %+v, want kind %s, the message and the time", got, want)
 		}
 	}

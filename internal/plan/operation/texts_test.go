@@ -28,7 +28,7 @@ func TestShortenKeepsBothEndsAndSplitsNoCharacter(t *testing.T) {
 func TestWhatAzureAnswersFitsIntoAStatus(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 100_000)
-	if e := operation.Failure(errors.New(long), time.Unix(0, 0)); len(e.Message) > 1024 || len(e.Code) > 256 || e.Kind == "" {
+	if e := operation.Failure(errors.New(long), time.Unix(0, 0)); len(e.Message) > 1024 || len(e.Code) > 256 || e.Reason == "" {
 		t.Errorf("got a message of %d and a code of %d bytes", len(e.Message), len(e.Code))
 	}
 	for name, test := range map[string]struct{ token, want string }{

@@ -58,7 +58,7 @@ func CustodyConfirmed(volume *apiv1.AzVolume) bool {
 // ProvedByAzure reports whether a proof of release says what Azure has, and not that a node of this
 // cluster had the disk until then.
 func ProvedByAzure(proof apiv1.ReleaseProof) bool {
-	return proof.Kind == apiv1.ProofDetached || proof.Kind == apiv1.ProofVMDown
+	return proof.Type == apiv1.ProofDetached || proof.Type == apiv1.ProofVMDown
 }
 
 // AskAfterAttach reports whether Azure must be asked for VMs outside of this cluster after an attach

@@ -23,10 +23,10 @@ func TestWhenAzureIsAskedWhoHasADisk(t *testing.T) {
 	reserved := func(v *apiv1.AzVolume) { v.Status.Fencing = apiv1.FencingPreemption }
 	several := func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode }
 	forOne := func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 1 }
-	proved := func(kind apiv1.ProofKind) func(*apiv1.AzVolume) {
+	proved := func(kind apiv1.ProofType) func(*apiv1.AzVolume) {
 		return func(v *apiv1.AzVolume) {
 			objects.Owned("", 3, apiv1.OwnershipReleased)(v)
-			v.Status.LastRelease = &apiv1.ReleaseRecord{Proof: apiv1.ReleaseProof{Kind: kind, Epoch: 3}}
+			v.Status.LastRelease = &apiv1.ReleaseRecord{Proof: apiv1.ReleaseProof{Type: kind, Epoch: 3}}
 		}
 	}
 	here := objects.Attachments(objects.NewAttachment("a", apiv1.RoleReplica, 1, apiv1.AttachmentAttached))

@@ -25,7 +25,7 @@ func LeftStaged(node string, epoch int64, volume *apiv1.AzVolume, attachment *ap
 			since = attachment.DeletionTimestamp
 		}
 	case OwnedBy(volume, node) && primary.State == apiv1.OwnershipReleasing && primary.Epoch == epoch:
-		since = primary.Since
+		since = primary.LastTransitionTime
 	}
 	return since != nil && now.Sub(since.Time) >= UnstageAfter
 }

@@ -22,7 +22,7 @@ func TestAVolumeThatTheKubeletHasLeftStaged(t *testing.T) {
 		}
 	}
 	releasing := func(node string, epoch int64, since *metav1.Time) *apiv1.Ownership {
-		return &apiv1.Ownership{NodeName: node, Epoch: epoch, State: apiv1.OwnershipReleasing, Since: since}
+		return &apiv1.Ownership{NodeName: node, Epoch: epoch, State: apiv1.OwnershipReleasing, LastTransitionTime: since}
 	}
 	later := deleted(ago(time.Hour))
 	later.Spec.Epoch = 8
@@ -38,7 +38,7 @@ func TestAVolumeThatTheKubeletHasLeftStaged(t *testing.T) {
 		"another node is to release it":          {primary: releasing("a", 7, ago(time.Hour))},
 		"it is the release of a later epoch":     {primary: releasing("b", 8, ago(time.Hour))},
 		"the node holds the ownership": {
-			primary: &apiv1.Ownership{NodeName: "b", Epoch: 7, State: apiv1.OwnershipHeld, Since: ago(time.Hour)}},
+			primary: &apiv1.Ownership{NodeName: "b", Epoch: 7, State: apiv1.OwnershipHeld, LastTransitionTime: ago(time.Hour)}},
 		"the volume was never published": {},
 		"a multi-node volume, whose attachment is being deleted": {access: apiv1.AccessMultiNode,
 			attachment: deleted(ago(time.Hour)), want: true},

@@ -46,10 +46,10 @@ func Acquire(current *apiv1.Ownership, node string, last int64, now time.Time) (
 		}
 	}
 	return apiv1.Ownership{
-		NodeName: node,
-		Epoch:    max(epoch, last) + 1,
-		State:    apiv1.OwnershipHeld,
-		Since:    moment(now),
+		NodeName:           node,
+		Epoch:              max(epoch, last) + 1,
+		State:              apiv1.OwnershipHeld,
+		LastTransitionTime: moment(now),
 	}, true, nil
 }
 
@@ -66,23 +66,23 @@ func StartRelease(current *apiv1.Ownership, node string, cause apiv1.ReleaseCaus
 		if cause != apiv1.CauseNodeLost || current.Cause == apiv1.CauseNodeLost {
 			return *current, true, false
 		}
-		since = current.Since
+		since = current.LastTransitionTime
 	}
 	return apiv1.Ownership{
-		NodeName: node,
-		Epoch:    current.Epoch,
-		State:    apiv1.OwnershipReleasing,
-		Cause:    cause,
-		Since:    since,
+		NodeName:           node,
+		Epoch:              current.Epoch,
+		State:              apiv1.OwnershipReleasing,
+		Cause:              cause,
+		LastTransitionTime: since,
 	}, true, true
 }
 
 // CompleteRelease returns the ownership that follows one that was being released, after the proof.
 func CompleteRelease(current apiv1.Ownership, now time.Time) apiv1.Ownership {
 	return apiv1.Ownership{
-		Epoch: current.Epoch,
-		State: apiv1.OwnershipReleased,
-		Since: moment(now),
+		Epoch:              current.Epoch,
+		State:              apiv1.OwnershipReleased,
+		LastTransitionTime: moment(now),
 	}
 }
 
@@ -104,10 +104,10 @@ func UnstagedProof(report *apiv1.AzDriverNode, volume string, epoch int64, now t
 		return nil, "the node reports the volume as " + string(report.Status.StagedVolumes[i].Phase)
 	}
 	return &apiv1.ReleaseProof{
-		Kind:    apiv1.ProofUnstaged,
-		Epoch:   epoch,
-		Time:    metav1.NewTime(now),
-		Message: "absent from the report of node " + report.Name,
+		Type:       apiv1.ProofUnstaged,
+		Epoch:      epoch,
+		ProvenTime: metav1.NewTime(now),
+		Message:    "absent from the report of node " + report.Name,
 	}, ""
 }
 
@@ -157,7 +157,7 @@ func HasProof(attachment *apiv1.AzVolumeAttachment) bool {
 // may still be attached to it. The object must not be used again: the disk is being detached by
 // force.
 func Preempted(attachment *apiv1.AzVolumeAttachment) bool {
-	return HasProof(attachment) && attachment.Status.Proof.Kind == apiv1.ProofPreempted
+	return HasProof(attachment) && attachment.Status.Proof.Type == apiv1.ProofPreempted
 }
 
 // MultiNodeFenceDecided reports whether the failover has decided to fence the attachment's node
@@ -256,7 +256,7 @@ func Demotion(volume *apiv1.AzVolume, released *apiv1.AzVolumeAttachment, all []
 		volume.Spec.Access == apiv1.AccessMultiNode {
 		return Remove
 	}
-	if proof == nil || proof.Kind != apiv1.ProofUnstaged || released.Status.State == apiv1.AttachmentDetaching {
+	if proof == nil || proof.Type != apiv1.ProofUnstaged || released.Status.State == apiv1.AttachmentDetaching {
 		return Remove // also if the report came while a fence was detaching the disk
 	}
 	if last := volume.Status.LastRelease; last != nil && last.Cause == apiv1.CauseNodeLost &&

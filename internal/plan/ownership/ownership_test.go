@@ -51,7 +51,7 @@ func TestAcquire(t *testing.T) {
 				}
 				return
 			}
-			got.Since = nil
+			got.LastTransitionTime = nil
 			if err != nil || changed != test.changed || got != test.want {
 				t.Fatalf("%+v, changed %t, error %v", got, changed, err)
 			}
@@ -102,7 +102,7 @@ func TestADiskThatMayHaveBeenDetachedIsNoReplica(t *testing.T) {
 	t.Parallel()
 	volume := &apiv1.AzVolume{Spec: apiv1.AzVolumeSpec{MaxMountReplicaCount: 1, Access: apiv1.AccessSingleNode}}
 	a := &apiv1.AzVolumeAttachment{Spec: apiv1.AzVolumeAttachmentSpec{NodeName: "a", Epoch: 4}}
-	a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged, Epoch: 4}
+	a.Status.Proof = &apiv1.ReleaseProof{Type: apiv1.ProofUnstaged, Epoch: 4}
 	volume.Status.LastRelease = &apiv1.ReleaseRecord{NodeName: "a", Cause: apiv1.CauseUnpublished, Proof: *a.Status.Proof}
 	if got := ownership.Demotion(volume, a, nil); got != ownership.Demote {
 		t.Errorf("after an ordinary release: %s", got)
@@ -143,7 +143,7 @@ func TestAReleasedAttachmentIsAReplicaOnlyWhereOneIsWanted(t *testing.T) {
 	for name, change := range map[string]func(*apiv1.AzVolume, *apiv1.AzVolumeAttachment){
 		"no replicas are wanted": func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Spec.MaxMountReplicaCount = 0 },
 		"the disk is being deleted": func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
-			v.DeletionTimestamp, v.Spec.DeleteDisk = objects.Ago(0), true
+			v.DeletionTimestamp, v.Spec.DeletionPolicy = objects.Ago(0), apiv1.DeletionDelete
 		},
 		"the attachment is being deleted": func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { objects.Deleted(a) },
 		"several nodes use the volume":    func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { multiNode(v) },
@@ -257,7 +257,7 @@ func TestAbsenceFromAReportIsProofOnlyAfterAScan(t *testing.T) {
 			if (proof != nil) != test.proof || (proof == nil) == (why == "") {
 				t.Fatalf("proof %+v, why %q", proof, why)
 			}
-			if proof != nil && (proof.Epoch != 7 || proof.Kind != apiv1.ProofUnstaged) {
+			if proof != nil && (proof.Epoch != 7 || proof.Type != apiv1.ProofUnstaged) {
 				t.Fatalf("proof %+v", proof)
 			}
 		})
@@ -483,7 +483,7 @@ func (p protocol) report() *apiv1.AzDriverNode {
 }
 
 func stripped(c apiv1.Ownership) apiv1.Ownership {
-	c.Since = nil // the time would make equal states differ
+	c.LastTransitionTime = nil // the time would make equal states differ
 	return c
 }
 
@@ -495,7 +495,7 @@ func TestAReleasedEpochIsProvenForTheNodeThatAcquiresAgain(t *testing.T) {
 	if ownership.ProvedReleased(v, late) {
 		t.Error("law 3: an ownership that was acquired again counts as a release")
 	}
-	v.Status.LastRelease = &apiv1.ReleaseRecord{NodeName: "a", Proof: apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged, Epoch: 2}}
+	v.Status.LastRelease = &apiv1.ReleaseRecord{NodeName: "a", Proof: apiv1.ReleaseProof{Type: apiv1.ProofUnstaged, Epoch: 2}}
 	if !ownership.ProvedReleased(v, late) {
 		t.Error("the attachment of a released epoch remains, and the publish of the next epoch waits forever")
 	}

@@ -26,11 +26,11 @@ func TestPublishedToFollowsKubernetesThroughAHandOver(t *testing.T) {
 		return a
 	}
 	operation := func(a *apiv1.AzVolumeAttachment) {
-		a.Status.Operation = &apiv1.Operation{Kind: string(operation.WorkAttach)}
+		a.Status.Operation = &apiv1.Operation{Type: string(operation.WorkAttach)}
 	}
 	older := func(a *apiv1.AzVolumeAttachment) { a.Spec.Epoch = 2 }
 	proven := func(a *apiv1.AzVolumeAttachment) {
-		a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged, Epoch: a.Spec.Epoch}
+		a.Status.Proof = &apiv1.ReleaseProof{Type: apiv1.ProofUnstaged, Epoch: a.Spec.Epoch}
 	}
 	deleted := func(a *apiv1.AzVolumeAttachment) { now := metav1.Now(); a.DeletionTimestamp = &now }
 	fenced := func(a *apiv1.AzVolumeAttachment) {
@@ -41,12 +41,12 @@ func TestPublishedToFollowsKubernetesThroughAHandOver(t *testing.T) {
 	lost := &apiv1.ReleaseRecord{
 		NodeName: "a",
 		Cause:    apiv1.CauseNodeLost,
-		Proof:    apiv1.ReleaseProof{Kind: apiv1.ProofDetached, Epoch: 3},
+		Proof:    apiv1.ReleaseProof{Type: apiv1.ProofDetached, Epoch: 3},
 	}
 	unpublished := &apiv1.ReleaseRecord{
 		NodeName: "a",
 		Cause:    apiv1.CauseUnpublished,
-		Proof:    apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged, Epoch: 3},
+		Proof:    apiv1.ReleaseProof{Type: apiv1.ProofUnstaged, Epoch: 3},
 	}
 	const primary, replica, attached = apiv1.RolePrimary, apiv1.RoleReplica, apiv1.AttachmentAttached
 	type all = []*apiv1.AzVolumeAttachment

@@ -93,7 +93,7 @@ func Repairs(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, no
 		if primary.State == apiv1.OwnershipHeld && a.Spec.NodeName == primary.NodeName {
 			found = true
 			if a.Spec.Role == apiv1.RoleReplica && a.Spec.Epoch == primary.Epoch && a.DeletionTimestamp == nil && !HasProof(a) &&
-				due(primary.Since) {
+				due(primary.LastTransitionTime) {
 				r.Promote = a
 			}
 		}
@@ -111,7 +111,7 @@ func Repairs(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, no
 			r.Remove = append(r.Remove, a)
 		}
 	}
-	if primary.State == apiv1.OwnershipHeld && !found && due(primary.Since) {
+	if primary.State == apiv1.OwnershipHeld && !found && due(primary.LastTransitionTime) {
 		r.Primary = primary.NodeName
 	}
 	return r
@@ -123,9 +123,9 @@ func Repairs(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, no
 func ended(primary *apiv1.Ownership, a *apiv1.AzVolumeAttachment) *metav1.Time {
 	switch p := a.Status.Proof; {
 	case a.Spec.Epoch >= primary.Epoch:
-		return primary.Since
+		return primary.LastTransitionTime
 	case p != nil && p.Epoch >= a.Spec.Epoch:
-		return &p.Time
+		return &p.ProvenTime
 	default:
 		return nil
 	}

@@ -145,7 +145,7 @@ func TestRepairs(t *testing.T) {
 	// created by a call that came after its ownership had been released
 	late := objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)
 	renewed := objects.NewVolume(objects.Owned("b", 9, apiv1.OwnershipHeld))
-	renewed.Status.Primary.Since = objects.Ago(0)
+	renewed.Status.Primary.LastTransitionTime = objects.Ago(0)
 	if r := ownership.Repairs(renewed, objects.Attachments(late,
 		objects.NewAttachment("b", apiv1.RolePrimary, 9, apiv1.AttachmentFailed)), objects.Now); len(r.Remove) != 1 {
 		t.Errorf("an ownership that is acquired again and again delays the repair of an older attachment: %+v", r)
@@ -157,16 +157,18 @@ func TestARepairIsOfAHandOverThatWasCutShort(t *testing.T) {
 	const primary, replica = apiv1.RolePrimary, apiv1.RoleReplica
 	const held, releasing, released = apiv1.OwnershipHeld, apiv1.OwnershipReleasing, apiv1.OwnershipReleased
 	since := func(d time.Duration) func(*apiv1.AzVolume) {
-		return func(v *apiv1.AzVolume) { v.Status.Primary.Since = objects.Ago(d) }
+		return func(v *apiv1.AzVolume) { v.Status.Primary.LastTransitionTime = objects.Ago(d) }
 	}
-	leaving := func(v *apiv1.AzVolume) { v.DeletionTimestamp, v.Spec.DeleteDisk = objects.Ago(0), true }
+	leaving := func(v *apiv1.AzVolume) {
+		v.DeletionTimestamp, v.Spec.DeletionPolicy = objects.Ago(0), apiv1.DeletionDelete
+	}
 	attached := func(node string, role apiv1.Role, epoch int64) *apiv1.AzVolumeAttachment {
 		return objects.NewAttachment(node, role, epoch, apiv1.AttachmentAttached)
 	}
 	// former is a primary of epoch 2 with a proof of an epoch, which was recorded some time ago.
 	former := func(node string, epoch int64, ago time.Duration) *apiv1.AzVolumeAttachment {
 		a := attached(node, primary, 2)
-		a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofDetached, Epoch: epoch, Time: *objects.Ago(ago)}
+		a.Status.Proof = &apiv1.ReleaseProof{Type: apiv1.ProofDetached, Epoch: epoch, ProvenTime: *objects.Ago(ago)}
 		return a
 	}
 	b := attached("b", primary, 3)

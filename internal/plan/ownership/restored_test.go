@@ -131,7 +131,7 @@ func TestAnAttachmentWithoutOwnershipIsReleasedByItsNodesReport(t *testing.T) {
 	}
 	in.ReportProof, _ = ownership.UnstagedProof(objects.Report("a"), "vol", 2, objects.Now)
 	step := attaching.Next(in)
-	if step.Start != operation.WorkNone || step.Status.Proof == nil || step.Status.Proof.Kind != apiv1.ProofUnstaged {
+	if step.Start != operation.WorkNone || step.Status.Proof == nil || step.Status.Proof.Type != apiv1.ProofUnstaged {
 		t.Fatalf("got %+v, want the proof recorded before anything else", step)
 	}
 	a.Status = step.Status

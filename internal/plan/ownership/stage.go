@@ -87,7 +87,7 @@ func refusal(node, vmID string, volume *apiv1.AzVolume, attachment *apiv1.AzVolu
 	}
 	if proof := attachment.Status.Proof; HasProof(attachment) {
 		return fmt.Sprintf("node %s was proved to have released volume %s under epoch %d (%s)", node, volume.Name, proof.Epoch,
-			proof.Kind)
+			proof.Type)
 	}
 	if volume.Spec.Access == apiv1.AccessMultiNode {
 		return ""
@@ -118,7 +118,7 @@ func EpochOver(node, vmID string, epoch int64, volume *apiv1.AzVolume, attachmen
 		}
 		if proof := attachment.Status.Proof; proof != nil && proof.Epoch >= epoch {
 			return fmt.Sprintf("node %s was proved to have released the volume under epoch %d (%s)", node, proof.Epoch,
-				proof.Kind)
+				proof.Type)
 		}
 	}
 	if volume.Spec.Access == apiv1.AccessMultiNode {

@@ -67,10 +67,10 @@ func TestLaw2NoMountWithoutTheEpoch(t *testing.T) {
 		}, ownership.StageRefused},
 		"no ownership": {func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary = nil }, ownership.StageRefused},
 		"a proof that the node released this epoch": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
-			a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofDetached, Epoch: 7}
+			a.Status.Proof = &apiv1.ReleaseProof{Type: apiv1.ProofDetached, Epoch: 7}
 		}, ownership.StageRefused},
 		"a proof of an earlier epoch": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
-			a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged, Epoch: 6}
+			a.Status.Proof = &apiv1.ReleaseProof{Type: apiv1.ProofUnstaged, Epoch: 6}
 		}, ownership.StageAllowed},
 		"an attachment of another node": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Spec.NodeName = "a" },
 			ownership.StageRefused},
@@ -87,7 +87,7 @@ func TestLaw2NoMountWithoutTheEpoch(t *testing.T) {
 		}, ownership.StageRefused},
 		"a multi-node volume with a proof that the node released it": {func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
 			v.Spec.Access, v.Status.Primary, a.Spec.Epoch = apiv1.AccessMultiNode, nil, 1
-			a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged, Epoch: 1}
+			a.Status.Proof = &apiv1.ReleaseProof{Type: apiv1.ProofUnstaged, Epoch: 1}
 		}, ownership.StageRefused},
 		"a multi-node volume whose attachment is being deleted": {func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
 			v.Spec.Access = apiv1.AccessMultiNode

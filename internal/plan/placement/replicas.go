@@ -120,7 +120,7 @@ func next(in Input) Step {
 // canTakeMore reports whether the disk exists, and is not about to be detached from all nodes so
 // that it can be changed.
 func canTakeMore(in Input) bool {
-	return in.Volume.Status.DiskURI != "" && !disk.ChangesAlone(in.Volume)
+	return in.Volume.Status.DiskID != "" && !disk.ChangesAlone(in.Volume)
 }
 
 // settled returns 0 if no attach or detach of a primary is due or in flight; else how long to wait,

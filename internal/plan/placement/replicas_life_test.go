@@ -38,7 +38,7 @@ func taintedFor(d time.Duration, key string, effect corev1.TaintEffect) func(*pl
 func failedSince(node string, made time.Duration) *apiv1.AzVolumeAttachment {
 	a := objects.NewAttachment(node, apiv1.RoleReplica, 0, apiv1.AttachmentFailed)
 	a.CreationTimestamp = *objects.Ago(made)
-	a.Status.Error = &apiv1.Error{Kind: "Unavailable", Time: *objects.Ago(time.Second)}
+	a.Status.Error = &apiv1.Error{Reason: "Unavailable", FailureTime: *objects.Ago(time.Second)}
 	return a
 }
 
@@ -51,7 +51,7 @@ func TestReplicaLife(t *testing.T) {
 		return objects.NewAttachment(node, apiv1.RoleReplica, 0, state)
 	}
 	noRoom := failedSince("c", time.Minute)
-	noRoom.Status.Error.Kind = string(provisioner.InsufficientCapacity)
+	noRoom.Status.Error.Reason = string(provisioner.InsufficientCapacity)
 	attached, attaching := apiv1.AttachmentAttached, apiv1.AttachmentAttaching
 	three := []placement.NodeView{newNode("a", "1"), newNode("b", "1"), newNode("c", "1")}
 	withB := func(change ...func(*placement.NodeView)) []placement.NodeView {

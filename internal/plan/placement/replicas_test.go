@@ -228,10 +228,12 @@ func replicaOn(node string) *apiv1.AzVolumeAttachment {
 	return objects.NewAttachment(node, apiv1.RoleReplica, 0, apiv1.AttachmentAttached)
 }
 
-func noDisk(v *apiv1.AzVolume)       { v.Status.DiskURI = "" }
+func noDisk(v *apiv1.AzVolume)       { v.Status.DiskID = "" }
 func changesAlone(v *apiv1.AzVolume) { v.Spec.CapacityBytes *= 2 }
 func twoReplicas(v *apiv1.AzVolume)  { v.Spec.MaxMountReplicaCount = 2 }
-func deleting(v *apiv1.AzVolume)     { v.DeletionTimestamp, v.Spec.DeleteDisk = objects.Ago(0), true }
+func deleting(v *apiv1.AzVolume) {
+	v.DeletionTimestamp, v.Spec.DeletionPolicy = objects.Ago(0), apiv1.DeletionDelete
+}
 func usedByNoPod(n *placement.NodeView) {
 	n.Report = objects.Report(n.Node.Name, "vol")
 	n.Report.Status.StagedVolumes[0].Published = true

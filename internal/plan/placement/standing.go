@@ -120,7 +120,7 @@ func primaryDisturbed(in Input) bool {
 func (s *standing) withoutRoom() int {
 	n := 0
 	for _, a := range s.failed {
-		if e := a.Status.Error; e != nil && e.Kind == string(provisioner.InsufficientCapacity) {
+		if e := a.Status.Error; e != nil && e.Reason == string(provisioner.InsufficientCapacity) {
 			n++
 		}
 	}

@@ -22,7 +22,7 @@ func ClaimElsewhere(namespace string, pvs []*corev1.PersistentVolume, v *apiv1.A
 		}
 	}
 	if len(pvs) == 0 && v != nil {
-		claims = append(claims, v.Spec.PersistentVolumeClaim)
+		claims = append(claims, v.Claim().String())
 	}
 	elsewhere := ""
 	for _, claim := range claims {

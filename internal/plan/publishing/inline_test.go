@@ -19,8 +19,8 @@ func TestADiskOfAClaimIsForTheNamespaceOfTheClaim(t *testing.T) {
 	}
 	released := of("shop")
 	released.Status.Phase = corev1.VolumeReleased
-	volume := objects.NewVolume(func(v *apiv1.AzVolume) { v.Spec.PersistentVolumeClaim = "shop/data" })
-	former := objects.NewVolume(func(v *apiv1.AzVolume) { v.Spec.PersistentVolumeClaim = "apps/data" })
+	volume := objects.NewVolume(func(v *apiv1.AzVolume) { v.Spec.ClaimRef = objects.Claim("shop/data") })
+	former := objects.NewVolume(func(v *apiv1.AzVolume) { v.Spec.ClaimRef = objects.Claim("apps/data") })
 	for name, test := range map[string]struct {
 		pvs    []*corev1.PersistentVolume
 		volume *apiv1.AzVolume

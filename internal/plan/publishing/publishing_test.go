@@ -40,12 +40,14 @@ func TestAttachDetach(t *testing.T) {
 	multi := func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode }
 	forOne := func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 1 }
 	kept := func(v *apiv1.AzVolume) { v.DeletionTimestamp = objects.Ago(0) }
-	going := func(v *apiv1.AzVolume) { v.DeletionTimestamp, v.Spec.DeleteDisk = objects.Ago(0), true }
+	going := func(v *apiv1.AzVolume) {
+		v.DeletionTimestamp, v.Spec.DeletionPolicy = objects.Ago(0), apiv1.DeletionDelete
+	}
 	attached := func(node string, role apiv1.Role, epoch int64) *apiv1.AzVolumeAttachment {
 		return objects.NewAttachment(node, role, epoch, apiv1.AttachmentAttached)
 	}
 	proven := func(a *apiv1.AzVolumeAttachment) *apiv1.AzVolumeAttachment {
-		a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofDetached, Epoch: a.Spec.Epoch}
+		a.Status.Proof = &apiv1.ReleaseProof{Type: apiv1.ProofDetached, Epoch: a.Spec.Epoch}
 		return a
 	}
 	fenced := func(a *apiv1.AzVolumeAttachment) *apiv1.AzVolumeAttachment {

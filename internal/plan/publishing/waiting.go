@@ -49,8 +49,8 @@ func Holder(volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment) Wait {
 	case ownership.FenceDecided(volume, primary.NodeName):
 		w.Cause, w.Fence = apiv1.ReasonFencing, true
 		w.Message += ", which was lost"
-		if primary.Since != nil {
-			w.Message += " at " + clockTime(*primary.Since)
+		if primary.LastTransitionTime != nil {
+			w.Message += " at " + clockTime(*primary.LastTransitionTime)
 		}
 		return w.detach(attachment, forced)
 	case primary.State == apiv1.OwnershipReleasing && attachment != nil && attachment.Status.State == apiv1.AttachmentDetaching:
@@ -77,12 +77,12 @@ func (w Wait) detach(a *apiv1.AzVolumeAttachment, how string) Wait {
 	switch {
 	case a == nil:
 		return add("unattached", "its disk will be %s", how)
-	case ownership.HasProof(a) && a.Status.Proof.Kind != apiv1.ProofUnstaged:
+	case ownership.HasProof(a) && a.Status.Proof.Type != apiv1.ProofUnstaged:
 		w.Cause = apiv1.ReasonFailoverProven
-		return add("proven", "the node can no longer write to it (proof %s), and it is being released", a.Status.Proof.Kind)
+		return add("proven", "the node can no longer write to it (proof %s), and it is being released", a.Status.Proof.Type)
 	case a.Status.Error != nil:
 		w.Failing, w.Cause = true, cause.OfError(a.Status.Error, apiv1.ReasonDetachFailed)
-		return add("failed "+a.Status.Error.Kind, "its disk is being %s, and the request is repeated; the last one failed: %s",
+		return add("failed "+a.Status.Error.Reason, "its disk is being %s, and the request is repeated; the last one failed: %s",
 			how, a.Status.Error.Message)
 	case a.Status.Operation != nil:
 		return add("accepted", "its disk is being %s; Azure accepted the request at %s", how,
@@ -145,7 +145,7 @@ func (w Wait) notReady(d *apiv1.AzDriverNode) Wait {
 
 // deletion is the wait for a volume that no node gets any more.
 func deletion(v *apiv1.AzVolume) Wait {
-	if v.Spec.DeleteDisk {
+	if v.DeletesDisk() {
 		return Wait{
 			Cause: apiv1.ReasonDeleting, Key: "deleted with its disk", Failing: true,
 			Message: fmt.Sprintf("volume %s is being deleted with its disk, and no node gets it any more", v.Name),

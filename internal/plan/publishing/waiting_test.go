@@ -23,19 +23,19 @@ func TestWaiting(t *testing.T) {
 		return a
 	}
 	lost := func(v *apiv1.AzVolume) {
-		v.Status.Primary.Cause, v.Status.Primary.Since = apiv1.CauseNodeLost, &metav1.Time{Time: objects.Now}
+		v.Status.Primary.Cause, v.Status.Primary.LastTransitionTime = apiv1.CauseNodeLost, &metav1.Time{Time: objects.Now}
 	}
 	refused := func(a *apiv1.AzVolumeAttachment) {
 		a.Status.State, a.Status.Error = apiv1.AttachmentDetaching, &apiv1.Error{
-			Kind:    "Unavailable",
+			Reason:  "Unavailable",
 			Message: "503 Service Unavailable",
 		}
 	}
 	accepted := func(a *apiv1.AzVolumeAttachment) {
-		a.Status.Operation = &apiv1.Operation{Kind: "Fence", StartTime: metav1.NewTime(objects.Now)}
+		a.Status.Operation = &apiv1.Operation{Type: "Fence", StartTime: metav1.NewTime(objects.Now)}
 	}
 	proven := func(a *apiv1.AzVolumeAttachment) {
-		a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofDetached, Epoch: 4}
+		a.Status.Proof = &apiv1.ReleaseProof{Type: apiv1.ProofDetached, Epoch: 4}
 	}
 	heldBack := objects.Report("a", "vol")
 	heldBack.Status.Conditions = []metav1.Condition{{
@@ -51,7 +51,7 @@ func TestWaiting(t *testing.T) {
 	shared := func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 2 }
 	unstaged := func(a *apiv1.AzVolumeAttachment) {
 		a.DeletionTimestamp = objects.Ago(0)
-		a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged, Epoch: 4}
+		a.Status.Proof = &apiv1.ReleaseProof{Type: apiv1.ProofUnstaged, Epoch: 4}
 	}
 	for name, test := range map[string]struct {
 		volume     *apiv1.AzVolume
@@ -74,7 +74,9 @@ func TestWaiting(t *testing.T) {
 		"a volume that was never owned": {volume: objects.NewVolume()},
 		"a volume that is being deleted with its disk": {
 			volume: objects.NewVolume(released,
-				func(v *apiv1.AzVolume) { v.DeletionTimestamp, v.Spec.DeleteDisk = objects.Ago(0), true }),
+				func(v *apiv1.AzVolume) {
+					v.DeletionTimestamp, v.Spec.DeletionPolicy = objects.Ago(0), apiv1.DeletionDelete
+				}),
 			want: []string{"is being deleted with its disk"}, failing: true, cause: apiv1.ReasonDeleting},
 		"a volume of several nodes whose record is being removed": {
 			volume: objects.NewVolume(multi,
@@ -177,9 +179,9 @@ func TestTheKeyOfAWaitDoesNotFollowTimesAndTexts(t *testing.T) {
 	wait := func(message string, kind string, at time.Time) publishing.Wait {
 		a := objects.NewAttachment("a", apiv1.RolePrimary, 4, apiv1.AttachmentDetaching)
 		a.Status.Error = &apiv1.Error{
-			Kind:    kind,
-			Message: message,
-			Time:    metav1.NewTime(at),
+			Reason:      kind,
+			Message:     message,
+			FailureTime: metav1.NewTime(at),
 		}
 		return publishing.Holder(objects.NewVolume(objects.Owned("a", 4, apiv1.OwnershipReleasing),
 			func(v *apiv1.AzVolume) { v.Status.Primary.Cause = apiv1.CauseNodeLost }), a)

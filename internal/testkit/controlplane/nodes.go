@@ -51,7 +51,7 @@ func (p *ControlPlane) AddNode(name, zone, size string) {
 	p.must(p.Client.Create(p.t.Context(), d))
 	p.Report(name, func(s *apiv1.AzDriverNodeStatus) {
 		now := metav1.NowMicro()
-		s.HeartbeatTime, s.HeartbeatSeconds, s.MountsScannedTime = &now, 10, &now
+		s.HeartbeatTime, s.HeartbeatPeriodSeconds, s.MountsScannedTime = &now, 10, &now
 	})
 	p.Eventually("capacity of node "+name, func() string {
 		current := &apiv1.AzDriverNode{}

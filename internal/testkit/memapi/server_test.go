@@ -78,9 +78,9 @@ func kinds(namespace string) map[string]kind {
 				s.LUN, s.State, s.Proof = ptr.To(int32(to)), apiv1.AttachmentAttached, nil
 				if to%2 == 1 {
 					s.Proof = &apiv1.ReleaseProof{
-						Kind:  apiv1.ProofUnstaged,
-						Epoch: int64(to),
-						Time:  metav1.Unix(int64(to), 123456789),
+						Type:       apiv1.ProofUnstaged,
+						Epoch:      int64(to),
+						ProvenTime: metav1.Unix(int64(to), 123456789),
 					}
 				}
 			},
@@ -108,7 +108,7 @@ func kinds(namespace string) map[string]kind {
 				}
 				return v
 			},
-			change: func(o client.Object, to int) { o.(*apiv1.AzVolume).Spec.DeleteDisk = to%2 == 1 },
+			change: func(o client.Object, to int) { o.(*apiv1.AzVolume).Spec.Disk.ModifiedCachingMode = fmt.Sprint(to) },
 			tell: func(o client.Object, to int) {
 				o.(*apiv1.AzVolume).Status.Primary = &apiv1.Ownership{NodeName: "n", Epoch: 1, State: apiv1.OwnershipHeld}
 				o.(*apiv1.AzVolume).Status.PersistentVolume = fmt.Sprint(to)

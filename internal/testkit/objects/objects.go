@@ -2,6 +2,7 @@
 package objects
 
 import (
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +17,12 @@ var Now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 func Ago(d time.Duration) *metav1.Time {
 	t := metav1.NewTime(Now.Add(-d))
 	return &t
+}
+
+// Claim returns a reference to a claim that is written as namespace/name.
+func Claim(text string) *apiv1.ClaimReference {
+	namespace, name, _ := strings.Cut(text, "/")
+	return &apiv1.ClaimReference{Namespace: namespace, Name: name}
 }
 
 // NewVolume returns a created single-node AzVolume "vol" with one wanted replica, after the
@@ -46,7 +53,7 @@ func NewVolume(change ...func(*apiv1.AzVolume)) *apiv1.AzVolume {
 		},
 		Status: apiv1.AzVolumeStatus{
 			State:              apiv1.VolumeCreated,
-			DiskURI:            "/disk",
+			DiskID:             "/disk",
 			SizeBytes:          1 << 30,
 			ObservedGeneration: 1,
 		},
@@ -65,10 +72,10 @@ func NewVolume(change ...func(*apiv1.AzVolume)) *apiv1.AzVolume {
 func Owned(node string, epoch int64, state apiv1.OwnershipState) func(*apiv1.AzVolume) {
 	return func(v *apiv1.AzVolume) {
 		c := &apiv1.Ownership{
-			NodeName: node,
-			Epoch:    epoch,
-			State:    state,
-			Since:    Ago(time.Minute),
+			NodeName:           node,
+			Epoch:              epoch,
+			State:              state,
+			LastTransitionTime: Ago(time.Minute),
 		}
 		if state == apiv1.OwnershipReleased {
 			c.NodeName = ""
@@ -107,8 +114,8 @@ func Deleted(a *apiv1.AzVolumeAttachment) *apiv1.AzVolumeAttachment {
 }
 
 // Proved gives an attachment a proof of release for its epoch.
-func Proved(a *apiv1.AzVolumeAttachment, kind apiv1.ProofKind) *apiv1.AzVolumeAttachment {
-	a.Status.Proof = &apiv1.ReleaseProof{Kind: kind, Epoch: a.Spec.Epoch}
+func Proved(a *apiv1.AzVolumeAttachment, kind apiv1.ProofType) *apiv1.AzVolumeAttachment {
+	a.Status.Proof = &apiv1.ReleaseProof{Type: kind, Epoch: a.Spec.Epoch}
 	return a
 }
 

@@ -126,7 +126,7 @@ func (o *Observer) sawFence(old, object *unstructured.Unstructured, v Volume) {
 		epoch, _, _ := unstructured.NestedInt64(u.Object, "status", "lastRelease", "proof", "epoch")
 		return fmt.Sprint(Text(u, "status", "lastRelease", "nodeName"), " ", epoch)
 	}
-	if kind := Text(object, "status", "lastRelease", "proof", "kind"); kind != "" && proof(object) != proof(old) {
+	if kind := Text(object, "status", "lastRelease", "proof", "type"); kind != "" && proof(object) != proof(old) {
 		o.mark(Milestone{
 			Kind:   ReleaseProven,
 			Node:   Text(object, "status", "lastRelease", "nodeName"),
@@ -141,10 +141,10 @@ func (o *Observer) sawFence(old, object *unstructured.Unstructured, v Volume) {
 func (o *Observer) sawProof(old, object *unstructured.Unstructured, v Volume, node string) {
 	var before string
 	if old != nil {
-		before = Text(old, "status", "proof", "kind") + Text(old, "status", "proof", "time")
+		before = Text(old, "status", "proof", "type") + Text(old, "status", "proof", "provenTime")
 	}
-	kind := Text(object, "status", "proof", "kind")
-	if kind == "" || kind+Text(object, "status", "proof", "time") == before {
+	kind := Text(object, "status", "proof", "type")
+	if kind == "" || kind+Text(object, "status", "proof", "provenTime") == before {
 		return
 	}
 	o.add(timeline.Controller, v.Workload, Text(object, "status", "proof", "message"), "%s: proof %s", node, kind)

@@ -23,6 +23,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/csi/topology"
 	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/parameters/volumeparams"
+	plan "github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -95,8 +96,8 @@ func (s *Adopter) adopt(
 	if err != nil {
 		return nil, err
 	}
-	if pv != nil && pv.Spec.ClaimRef != nil {
-		v.Spec.PersistentVolumeClaim = pv.Spec.ClaimRef.Namespace + "/" + pv.Spec.ClaimRef.Name
+	if pv != nil {
+		v.Spec.ClaimRef = plan.ClaimOf(pv)
 	}
 	if err := s.Client.Create(ctx, v); err != nil && !apierrors.IsAlreadyExists(err) {
 		return nil, fmt.Errorf("adopt disk: %w", err)
@@ -125,7 +126,7 @@ func (s *Adopter) adopted(handle volumehandle.Handle, disk provisioner.Disk, att
 	p.CachingMode = p.Caching(disk.SizeBytes)
 	p.FSType = wanted.FSType
 	if topology.Zonal(disk.SKUName) {
-		p.IOPSPerGB = wanted.IOPSPerGB
+		p.IOPSPerGiB = wanted.IOPSPerGiB
 	}
 	return &apiv1.AzVolume{
 		ObjectMeta: metav1.ObjectMeta{
@@ -139,6 +140,7 @@ func (s *Adopter) adopted(handle volumehandle.Handle, disk provisioner.Disk, att
 			CapacityBytes:        max(disk.SizeBytes, 1),
 			MaxMountReplicaCount: replicas,
 			Disk:                 p.DiskParameters,
+			Filesystem:           p.Filesystem(),
 		},
 	}, cmp.Or(fault, err)
 }
@@ -263,7 +265,7 @@ func (s *Adopter) ApplyCachingMode(ctx context.Context, v *apiv1.AzVolume, attri
 	if err != nil {
 		return err
 	}
-	if len(described) == 0 && v.Spec.PersistentVolumeClaim != "" || len(described) > 0 && !named(described, attributes) {
+	if len(described) == 0 && v.Claim() != nil || len(described) > 0 && !named(described, attributes) {
 		return nil
 	}
 	before := v.DeepCopy()

@@ -94,5 +94,5 @@ func InvalidArgument(format string, args ...any) error {
 
 // Failure returns a failure that a status records, as an error of its kind.
 func Failure(e *apiv1.Error) error {
-	return &provisioner.Error{Kind: provisioner.Kind(e.Kind), Message: e.Message}
+	return &provisioner.Error{Kind: provisioner.Kind(e.Reason), Message: e.Message}
 }

@@ -59,7 +59,7 @@ func (s *Provisioner) awaitCreation(ctx context.Context, v *apiv1.AzVolume) (cur
 		case apiv1.VolumeCreated, apiv1.VolumeUpdating, apiv1.VolumeUpdateFailed:
 			return true, nil
 		case apiv1.VolumeCreationFailed:
-			if e := current.Status.Error; e != nil && disk.IsFinal(provisioner.Kind(e.Kind)) {
+			if e := current.Status.Error; e != nil && disk.IsFinal(provisioner.Kind(e.Reason)) {
 				refused = e
 				return true, nil
 			}

@@ -49,7 +49,7 @@ func (s *Provisioner) createVolume(ctx context.Context, request *csi.CreateVolum
 		return nil, err
 	}
 	v1metrics.SKUOf(ctx, wanted.Spec.Disk.SKUName)
-	if source := wanted.Spec.Source; source != nil && source.SnapshotURI != "" {
+	if source := wanted.Spec.Source; source != nil && source.SnapshotID != "" {
 		v1metrics.VariantOf(ctx, v1metrics.FromSnapshot)
 	} else if source != nil {
 		v1metrics.VariantOf(ctx, v1metrics.FromVolume)
@@ -68,7 +68,7 @@ func (s *Provisioner) createVolume(ctx context.Context, request *csi.CreateVolum
 		return nil, err
 	}
 	return &csi.CreateVolumeResponse{Volume: &csi.Volume{
-		VolumeId:           v.Status.DiskURI,
+		VolumeId:           v.Status.DiskID,
 		CapacityBytes:      v.Status.SizeBytes,
 		VolumeContext:      volumeContext(requested(request), v, parameters),
 		AccessibleTopology: s.Topology.Accessible(v.Spec.Disk),
@@ -135,11 +135,12 @@ func (s *Provisioner) wanted(ctx context.Context, request *csi.CreateVolumeReque
 			CapacityBytes:        size,
 			MaxMountReplicaCount: replicas,
 			Disk:                 disk,
+			Filesystem:           p.Filesystem(),
 			Source:               source,
 		},
 	}
 	if p.ClaimName != "" && p.ClaimNamespace != "" {
-		v.Spec.PersistentVolumeClaim = p.ClaimNamespace + "/" + p.ClaimName
+		v.Spec.ClaimRef = &apiv1.ClaimReference{Namespace: p.ClaimNamespace, Name: p.ClaimName}
 	}
 	return v, p, nil
 }
@@ -322,8 +323,8 @@ func volumeContext(parameters map[string]string, v *apiv1.AzVolume, p volumepara
 	if p.MaxShares > 0 {
 		set("maxShares", strconv.Itoa(int(p.MaxShares)))
 	}
-	if v.Spec.Disk.FSType != "" {
-		set("fsType", v.Spec.Disk.FSType)
+	if fs := v.FilesystemType(); fs != "" {
+		set("fsType", fs)
 	}
 	return values
 }

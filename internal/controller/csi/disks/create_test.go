@@ -51,11 +51,11 @@ func TestAccessModes(t *testing.T) {
 							want.Access, want.MaxMountReplicaCount = apiv1.AccessMultiNode, 0
 						}
 						if !block {
-							want.Disk.FSType = "xfs"
+							want.Filesystem = &apiv1.Filesystem{Type: "xfs"}
 						}
 						v := p.Volume(name)
 						if v.Spec.Access != want.Access || v.Spec.MaxMountReplicaCount != want.MaxMountReplicaCount ||
-							v.Spec.Disk.FSType != want.Disk.FSType {
+							!cmp.Equal(v.Spec.Filesystem, want.Filesystem) {
 							t.Errorf("%+v", v.Spec)
 						}
 					})
@@ -116,7 +116,7 @@ func TestTheOptionsOfTheFilesystemAreCheckedAndRecorded(t *testing.T) {
 			code       codes.Code
 		}{
 			"ext4": {&csi.VolumeCapability{AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{}}},
-				apiv1.FilesystemOptions{BlockSize: 1024, InodeSize: 512, BytesPerInode: 4096}, codes.OK},
+				apiv1.FilesystemOptions{BlockSizeBytes: 1024, InodeSizeBytes: 512, BytesPerInode: 4096}, codes.OK},
 			"xfs": {&csi.VolumeCapability{AccessType: &csi.VolumeCapability_Mount{
 				Mount: &csi.VolumeCapability_MountVolume{FsType: "xfs"},
 			}}, apiv1.FilesystemOptions{}, codes.InvalidArgument},
@@ -135,7 +135,7 @@ func TestTheOptionsOfTheFilesystemAreCheckedAndRecorded(t *testing.T) {
 			if err != nil {
 				continue
 			}
-			if got := p.Volume(name).Spec.Disk.FilesystemOptions; got != test.want {
+			if got := p.Volume(name).Spec.Filesystem.FilesystemOptions; got != test.want {
 				t.Errorf("%s: got %+v, want %+v", name, got, test.want)
 			}
 		}
@@ -239,8 +239,8 @@ func TestEveryParameterArrivesAtAzure(t *testing.T) {
 			}
 			name := d.ID[strings.LastIndex(d.ID, "/")+1:]
 			got[name] = fmt.Sprint(number(d.DiskIOPSReadWrite), number(d.DiskMBpsReadWrite), number(d.DiskIOPSReadOnly),
-				number(d.DiskMBpsReadOnly), d.LogicalSectorSize != nil && *d.LogicalSectorSize == 512,
-				d.Tier, d.OptimizedForFrequentAttach, d.ActionOnDiskDelay, d.EnablePerformancePlus, d.EnableBursting,
+				number(d.DiskMBpsReadOnly), d.LogicalSectorSizeBytes != nil && *d.LogicalSectorSizeBytes == 512,
+				d.Tier, d.OptimizedForFrequentAttach, d.ActionOnDiskDelay, d.PerformancePlusEnabled, d.BurstingEnabled,
 				d.DiskEncryptionSetID == set, d.DiskEncryptionType,
 				d.NetworkAccessPolicy, d.DiskAccessID == access, d.PublicNetworkAccess)
 		}

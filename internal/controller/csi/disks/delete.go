@@ -49,7 +49,7 @@ func (s *Provisioner) deleteVolume(ctx context.Context, handle volumehandle.Hand
 			// A disk of the V1 driver that this driver has never published.
 			v, err = s.AdoptUnused(ctx, handle, call.Access{Pattern: apiv1.AccessSingleNode})
 		}
-		if err == nil && v.Spec.Origin == apiv1.OriginAdopted && v.Status.DiskURI == "" && !v.Leaving() {
+		if err == nil && v.Spec.Origin == apiv1.OriginAdopted && v.Status.DiskID == "" && !v.Leaving() {
 			// Until the disk has been read, the AzVolume may not delete it.
 			v, err = s.awaitCreatedOrDeleted(ctx, v)
 		}
@@ -105,19 +105,19 @@ func ofClaim(pv *corev1.PersistentVolume) string {
 	return ""
 }
 
-// discard deletes an AzVolume and its disk: it sets spec.deleteDisk before the deletion. The error
+// discard deletes an AzVolume and its disk: it sets spec.deletionPolicy before the deletion. The error
 // is a conflict if the AzVolume has changed: a node may have acquired ownership.
 func (s *Provisioner) discard(ctx context.Context, v *apiv1.AzVolume) error {
-	if !v.Spec.DeleteDisk {
+	if !v.DeletesDisk() {
 		before := v.DeepCopy()
-		v.Spec.DeleteDisk = true
+		v.Spec.DeletionPolicy = apiv1.DeletionDelete
 		if err := kube.Patch(ctx, s.Client, v, before); err != nil {
-			return fmt.Errorf("set spec.deleteDisk of AzVolume %s: %w", v.Name, err)
+			return fmt.Errorf("set spec.deletionPolicy of AzVolume %s: %w", v.Name, err)
 		}
 		if v.Generation == before.Generation {
 			// The API server drops unknown fields without an error, and the disk would stay.
 			return grpcstatus.Error(codes.FailedPrecondition,
-				"the CustomResourceDefinition of AzVolumes is older than the driver and has no spec.deleteDisk: upgrade it (charts/azuredisk/files/crds)")
+				"the CustomResourceDefinition of AzVolumes is older than the driver and has no spec.deletionPolicy: upgrade it (charts/azuredisk/files/crds)")
 		}
 	}
 	if v.DeletionTimestamp != nil {
@@ -212,7 +212,7 @@ func (s *Provisioner) awaitVolumeGone(ctx context.Context, v *apiv1.AzVolume) er
 			return s.uncached(ctx, v)
 		}
 		if e := current.Status.Error; current.Status.State == apiv1.VolumeDeletionFailed && e != nil &&
-			!e.Time.Time.Before(since) {
+			!e.FailureTime.Time.Before(since) {
 			return true, call.Failure(e)
 		}
 		for _, c := range current.Status.Conditions {

@@ -42,13 +42,13 @@ func TestAnAzVolumeIsNotDeletedWithoutItsDisk(t *testing.T) {
 // A node has acquired the volume since it was read as unused.
 func TestAnAzVolumeThatHasChangedIsNotDeleted(t *testing.T) {
 	t.Parallel()
-	for name, discarded := range map[string]bool{"the first call": false, "a call that is repeated": true} {
+	for name, policy := range map[string]apiv1.DeletionPolicy{"the first call": "", "a call that is repeated": apiv1.DeletionDelete} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{
 				Namespace: "ns", Name: "vol", UID: "1", Finalizers: []string{apiv1.Finalizer},
 			}}
-			v.Spec.DeleteDisk = discarded
+			v.Spec.DeletionPolicy = policy
 			c := fakeapi.With(v).Build()
 			read, now := &apiv1.AzVolume{}, &apiv1.AzVolume{}
 			expect.Must(t, c.Get(t.Context(), client.ObjectKeyFromObject(v), read))
@@ -70,7 +70,7 @@ func TestAnAzVolumeThatHasChangedIsNotDeleted(t *testing.T) {
 func TestAChangeThatIsTriedAgainHasNoFinalCode(t *testing.T) {
 	t.Parallel()
 	v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Name: "vol", UID: "1"}}
-	v.Status.Error = &apiv1.Error{Kind: string(provisioner.NotFound), Message: "the resource group is gone"}
+	v.Status.Error = &apiv1.Error{Reason: string(provisioner.NotFound), Message: "the resource group is gone"}
 	s := &Provisioner{Adopter: &adoption.Adopter{Records: &cluster.Records{
 		Watch: cluster.NewWatch(), Client: fakeapi.With(v).Build(),
 	}}}
@@ -106,14 +106,14 @@ func TestAVolumeIsNotDeletedBecauseOfARefusalThatIsOver(t *testing.T) {
 		Spec: apiv1.AzVolumeSpec{Disk: apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "rg", Name: "vol"}},
 		Status: apiv1.AzVolumeStatus{
 			State: apiv1.VolumeCreationFailed,
-			Error: &apiv1.Error{Kind: string(provisioner.AlreadyExists), Message: "the disk exists"},
+			Error: &apiv1.Error{Reason: string(provisioner.AlreadyExists), Message: "the disk exists"},
 		},
 	}
 	current := old.DeepCopy()
 	current.ResourceVersion = "2"
 	current.Status = apiv1.AzVolumeStatus{
 		State:   apiv1.VolumeCreated,
-		DiskURI: handle.String(),
+		DiskID:  handle.String(),
 		Primary: &apiv1.Ownership{NodeName: "a", Epoch: 1, State: apiv1.OwnershipHeld},
 	}
 	for name, test := range map[string]struct {

@@ -260,7 +260,7 @@ func (s *Provisioner) snapshotOrigin(ctx context.Context, id string) (origin, er
 	if !ok {
 		return origin{}, provisioner.Errorf(provisioner.NotFound, "there is no snapshot %q", id)
 	}
-	o := origin{source: &apiv1.VolumeSource{SnapshotURI: handle.String()}, what: "snapshot " + handle.String()}
+	o := origin{source: &apiv1.VolumeSource{SnapshotID: handle.String()}, what: "snapshot " + handle.String()}
 	found, err := s.Snapshots.Get(ctx, handle.String())
 	switch {
 	case errors.Is(err, provisioner.NotFound):
@@ -282,7 +282,7 @@ func (s *Provisioner) diskOrigin(ctx context.Context, id string, p *volumeparams
 	if err != nil {
 		return origin{}, provisioner.Errorf(provisioner.NotFound, "%w", err)
 	}
-	o := origin{source: &apiv1.VolumeSource{DiskURI: handle.String()}, what: "disk " + handle.String()}
+	o := origin{source: &apiv1.VolumeSource{DiskID: handle.String()}, what: "disk " + handle.String()}
 	found, err := s.Disk(ctx, handle)
 	switch {
 	case err != nil:

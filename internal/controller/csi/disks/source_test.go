@@ -173,7 +173,7 @@ func TestCloneOfACloneHasTheSizeOfItsSource(t *testing.T) {
 		smaller.CapacityRange = &csi.CapacityRange{RequiredBytes: 10 * gib}
 		_, err := p.CSI.CreateVolume(t.Context(), smaller)
 		expectCode(t, err, codes.OutOfRange, "second")
-		if v := p.Volume("third"); v.Spec.Source == nil || v.Spec.Source.DiskURI != second.GetVolumeId() {
+		if v := p.Volume("third"); v.Spec.Source == nil || v.Spec.Source.DiskID != second.GetVolumeId() {
 			t.Errorf("AzVolume is %+v", v.Spec)
 		}
 	})
@@ -259,7 +259,7 @@ func TestVolumeIsCreatedWhenItsBackgroundCopyIsComplete(t *testing.T) {
 			}
 		}
 		v := p.Volume("restored")
-		if v.Status.State != apiv1.VolumeCreating || v.Status.DiskURI != "" || conditionReason(v) != apiv1.ReasonFilling &&
+		if v.Status.State != apiv1.VolumeCreating || v.Status.DiskID != "" || conditionReason(v) != apiv1.ReasonFilling &&
 			conditionReason(v) != apiv1.ReasonCreating {
 			t.Errorf("status is %+v", v.Status)
 		}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -73,7 +72,7 @@ func (s *Provisioner) created(ctx context.Context, handle volumehandle.Handle, a
 	if v.Leaving() {
 		return nil, grpcstatus.Errorf(codes.NotFound, "volume %s is being deleted", v.Name)
 	}
-	if v.Status.DiskURI == "" {
+	if v.Status.DiskID == "" {
 		return s.awaitCreated(ctx, v)
 	}
 	return v, nil
@@ -182,7 +181,7 @@ func (s *Provisioner) expand(ctx context.Context, handle volumehandle.Handle,
 		return nil, err
 	}
 	block = block || v.Spec.Access == apiv1.AccessMultiNode || !known && v.Spec.Origin == apiv1.OriginProvisioned &&
-		v.Spec.Disk.FSType == ""
+		v.FilesystemType() == ""
 	response := &csi.ControllerExpandVolumeResponse{CapacityBytes: v.Status.SizeBytes, NodeExpansionRequired: true}
 	if block {
 		// A node that uses the volume must rescan its device. A node that stages it later reads the
@@ -196,7 +195,7 @@ func (s *Provisioner) expand(ctx context.Context, handle volumehandle.Handle,
 // size: IOPS that were raised at Azure are not lowered by the growth.
 func (s *Provisioner) learnIOPS(ctx context.Context, handle volumehandle.Handle) error {
 	v, err := s.Volume(ctx, handle)
-	if err != nil || v == nil || v.Spec.Disk.IOPSPerGB == 0 {
+	if err != nil || v == nil || v.Spec.Disk.IOPSPerGiB == 0 {
 		return err
 	}
 	return s.learn(ctx, handle)
@@ -252,7 +251,7 @@ func (s *Provisioner) modify(ctx context.Context, handle volumehandle.Handle, ch
 				return err
 			}
 			spec.Disk.DiskSettings, caching = after.DiskSettings, after.ModifiedCachingMode
-			spec.Disk.IOPSPerGB = after.IOPSPerGB
+			spec.Disk.IOPSPerGiB = after.IOPSPerGiB
 			return s.changeable(ctx, v, spec)
 		})
 	if err != nil {
@@ -371,8 +370,11 @@ func existingParameters(v *apiv1.AzVolume, spec *apiv1.AzVolumeSpec) volumeparam
 		ClaimNamespace: tags[volumeparams.TagClaimNamespace],
 	}
 	p.CachingMode = cmp.Or(p.ModifiedCachingMode, p.CachingMode)
-	if namespace, name, ok := strings.Cut(spec.PersistentVolumeClaim, "/"); ok {
-		p.ClaimName, p.ClaimNamespace = name, namespace
+	if claim := v.Claim(); claim != nil {
+		p.ClaimName, p.ClaimNamespace = claim.Name, claim.Namespace
+	}
+	if fs := spec.Filesystem; fs != nil {
+		p.FSType, p.FilesystemOptions = fs.Type, fs.FilesystemOptions
 	}
 	return p
 }

@@ -100,7 +100,7 @@ func TestNoNodeAcquiresADiskThatAVMOutsideOfTheClusterHas(t *testing.T) {
 		"the VM is a node's that was deleted": {attachment: func(v *apiv1.AzVolume) *apiv1.AzVolumeAttachment {
 			a := attachmentOf(v, "deleted", 1)
 			a.UID, a.Status.VMID, a.Status.UID = "uid", production, "uid"
-			a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofDetached, Epoch: 1}
+			a.Status.Proof = &apiv1.ReleaseProof{Type: apiv1.ProofDetached, Epoch: 1}
 			return a
 		}, at: production, asked: 1, exclusive: true},
 		"this cluster uses the disk": {owner: former, edit: func(v *apiv1.AzVolume) { v.Status.ConfirmedUID = v.UID },
@@ -114,11 +114,11 @@ func TestNoNodeAcquiresADiskThatAVMOutsideOfTheClusterHas(t *testing.T) {
 		// The cluster was down. A person detached the disk, and the fence of now finds that.
 		"the owner was lost, and Azure has proved its release just now": {owner: former, edit: func(v *apiv1.AzVolume) {
 			v.Status.ConfirmedUID, v.Status.LastReleasedTime = v.UID, &justNow
-			v.Status.LastRelease = &apiv1.ReleaseRecord{Proof: apiv1.ReleaseProof{Kind: apiv1.ProofVMDown, Epoch: 3}}
+			v.Status.LastRelease = &apiv1.ReleaseRecord{Proof: apiv1.ReleaseProof{Type: apiv1.ProofVMDown, Epoch: 3}}
 		}, at: production, refused: true, asked: 1},
 		"the same, and the disk is back": {owner: former, edit: func(v *apiv1.AzVolume) {
 			v.Status.ConfirmedUID, v.Status.LastReleasedTime = v.UID, &justNow
-			v.Status.LastRelease = &apiv1.ReleaseRecord{Proof: apiv1.ReleaseProof{Kind: apiv1.ProofDetached, Epoch: 3}}
+			v.Status.LastRelease = &apiv1.ReleaseRecord{Proof: apiv1.ReleaseProof{Type: apiv1.ProofDetached, Epoch: 3}}
 		}, asked: 1, exclusive: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -257,7 +257,7 @@ func TestANodeOfSeveralGetsNoDiskThatAVMOutsideOfTheClusterHas(t *testing.T) {
 // taken from it long before.
 func TestAReleaseThatAzureProvedEndsWhatWasConfirmed(t *testing.T) {
 	t.Parallel()
-	for kind, confirmed := range map[apiv1.ProofKind]bool{
+	for kind, confirmed := range map[apiv1.ProofType]bool{
 		apiv1.ProofUnstaged: true, apiv1.ProofPreempted: true, apiv1.ProofDetached: false, apiv1.ProofVMDown: false,
 	} {
 		v, _ := volumeOf(t, &apiv1.Ownership{NodeName: "a", Epoch: 3, State: apiv1.OwnershipReleasing})
@@ -266,7 +266,7 @@ func TestAReleaseThatAzureProvedEndsWhatWasConfirmed(t *testing.T) {
 		expect.Must(t, api.Get(t.Context(), client.ObjectKeyFromObject(v), v))
 		s := publisherOf(t, api, cloudfake.New(cloudfake.Options{}).Disks())
 		expect.Must(t, s.writeOwnership(t.Context(), v, ownership.CompleteRelease(*v.Status.Primary, time.Unix(0, 0)),
-			&apiv1.ReleaseRecord{NodeName: "a", Proof: apiv1.ReleaseProof{Kind: kind, Epoch: 3}}))
+			&apiv1.ReleaseRecord{NodeName: "a", Proof: apiv1.ReleaseProof{Type: kind, Epoch: 3}}))
 		if (v.Status.ConfirmedUID != "") != confirmed {
 			t.Errorf("a release by the proof %s leaves the confirmed UID %q, want one: %t", kind, v.Status.ConfirmedUID, confirmed)
 		}

@@ -32,7 +32,7 @@ func volume(changes ...func(*apiv1.AzVolume)) given {
 
 func owned(state apiv1.OwnershipState, node string, epoch int64, cause apiv1.ReleaseCause) given {
 	return volume(func(v *apiv1.AzVolume) {
-		v.Status.Primary = &apiv1.Ownership{NodeName: node, Epoch: epoch, State: state, Cause: cause, Since: new(metav1.Now())}
+		v.Status.Primary = &apiv1.Ownership{NodeName: node, Epoch: epoch, State: state, Cause: cause, LastTransitionTime: new(metav1.Now())}
 	})
 }
 
@@ -55,7 +55,9 @@ var (
 	multiNode   = volume(func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode })
 	noReplicas  = volume(func(v *apiv1.AzVolume) { v.Spec.MaxMountReplicaCount = 0 })
 	oneShare    = volume(func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares, v.Spec.MaxMountReplicaCount = 1, 0 })
-	leaving     = volume(func(v *apiv1.AzVolume) { v.DeletionTimestamp, v.Spec.DeleteDisk = new(metav1.Now()), true })
+	leaving     = volume(func(v *apiv1.AzVolume) {
+		v.DeletionTimestamp, v.Spec.DeletionPolicy = new(metav1.Now()), apiv1.DeletionDelete
+	})
 )
 
 func noVolume(w *world) { w.erase(w.volume()) }
@@ -111,8 +113,8 @@ func edit(node string, changes ...change) given {
 	}
 }
 
-func proof(kind apiv1.ProofKind, epoch int64) change {
-	return func(a *apiv1.AzVolumeAttachment) { a.Status.Proof = &apiv1.ReleaseProof{Kind: kind, Epoch: epoch} }
+func proof(kind apiv1.ProofType, epoch int64) change {
+	return func(a *apiv1.AzVolumeAttachment) { a.Status.Proof = &apiv1.ReleaseProof{Type: kind, Epoch: epoch} }
 }
 
 func deleted(a *apiv1.AzVolumeAttachment) { a.DeletionTimestamp = new(metav1.Now()) }
@@ -130,7 +132,9 @@ func unasked(a *apiv1.AzVolumeAttachment) { a.Status = apiv1.AzVolumeAttachmentS
 func copied(a *apiv1.AzVolumeAttachment) { a.Status.UID = "of-the-former-object" }
 
 func failed(kind provisioner.Kind, message string) change {
-	return func(a *apiv1.AzVolumeAttachment) { a.Status.Error = &apiv1.Error{Kind: string(kind), Message: message} }
+	return func(a *apiv1.AzVolumeAttachment) {
+		a.Status.Error = &apiv1.Error{Reason: string(kind), Message: message}
+	}
 }
 
 func condition(reason, message string) change {
@@ -233,7 +237,7 @@ func described(w *world) {
 
 // refuses has Azure refuse to attach the disk.
 func refuses(kind provisioner.Kind) given {
-	return func(w *world) { w.refuse.Store(&apiv1.Error{Kind: string(kind), Message: "Azure refuses"}) }
+	return func(w *world) { w.refuse.Store(&apiv1.Error{Reason: string(kind), Message: "Azure refuses"}) }
 }
 
 // taken is a finalizer of the failover that has decided to fence the node.

@@ -43,7 +43,7 @@ func (s *Publisher) acquireFrom(ctx context.Context, v *apiv1.AzVolume, node str
 		if err != nil {
 			return err
 		}
-		o, _, _ = ownership.Acquire(v.Status.Primary, node, last, o.Since.Time)
+		o, _, _ = ownership.Acquire(v.Status.Primary, node, last, o.LastTransitionTime.Time)
 		o.Exclusive = known == ownership.CustodyUnknown // Azure was asked
 		confirmed := v.Status.ConfirmedUID
 		if known != ownership.CustodyOurs {
@@ -109,7 +109,7 @@ func (s *Publisher) writeOwnership(ctx context.Context, v *apiv1.AzVolume, o api
 	return s.write(ctx, v, func() {
 		v.Status.Primary = &o
 		if release != nil {
-			v.Status.LastReleasedTime, v.Status.LastRelease = o.Since, release
+			v.Status.LastReleasedTime, v.Status.LastRelease = o.LastTransitionTime, release
 			if ownership.ProvedByAzure(release.Proof) {
 				v.Status.ConfirmedUID = "" // the disk may have been taken from the node long ago
 			}
@@ -174,6 +174,6 @@ func (s *Publisher) finishRelease(ctx context.Context, v *apiv1.AzVolume, node s
 		return nil, err
 	}
 	crashpoint.At("unpublish-after-released")
-	s.releases.WithLabelValues(string(proof.Kind)).Inc()
+	s.releases.WithLabelValues(string(proof.Type)).Inc()
 	return a, nil
 }

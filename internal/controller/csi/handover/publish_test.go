@@ -176,7 +176,7 @@ func TestAPublishWaitsUntilARefusedDiskIsRead(t *testing.T) {
 	refused := func(a *apiv1.AzVolumeAttachment) {
 		a.Status.State, a.Status.ObservedGeneration = apiv1.AttachmentFailed, a.Generation
 		condition(apiv1.ReasonAttachFailed, "")(a)
-		a.Status.Error = &apiv1.Error{Kind: string(provisioner.InvalidArgument), Message: "not such a disk", Time: now()}
+		a.Status.Error = &apiv1.Error{Reason: string(provisioner.InvalidArgument), Message: "not such a disk", FailureTime: now()}
 	}
 	read := volume(func(v *apiv1.AzVolume) { v.Status.Disk = &apiv1.DiskReading{ReadTime: now()} })
 	changed := volume(func(v *apiv1.AzVolume) { v.Status.Disk = &apiv1.DiskReading{ReadTime: now(), ChangedTime: new(now())} })

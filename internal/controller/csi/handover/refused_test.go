@@ -39,7 +39,7 @@ func TestARefusedPublishSaysWhatAzureAnswersToTheFenceOfTheOwner(t *testing.T) {
 		Cause:    apiv1.CauseNodeLost,
 	}
 	a := &apiv1.AzVolumeAttachment{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: apiv1.AttachmentName("vol", "node-2")}}
-	a.Status.Error = &apiv1.Error{Kind: "Unavailable", Message: "503 Service Unavailable"}
+	a.Status.Error = &apiv1.Error{Reason: "Unavailable", Message: "503 Service Unavailable"}
 	s := &Publisher{
 		clock: clocktesting.NewFakePassiveClock(time.Unix(0, 0)),
 		Adopter: &adoption.Adopter{Records: &cluster.Records{

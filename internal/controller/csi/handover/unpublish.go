@@ -201,7 +201,7 @@ func (s *Publisher) unpublishMultiNode(ctx context.Context, v *apiv1.AzVolume, n
 		if a, err = s.recordProof(ctx, v.Name, node, a, proof); err != nil {
 			return err
 		}
-		s.releases.WithLabelValues(string(proof.Kind)).Inc()
+		s.releases.WithLabelValues(string(proof.Type)).Inc()
 	}
 	return s.retire(ctx, v, a)
 }

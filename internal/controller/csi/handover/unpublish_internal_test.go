@@ -155,7 +155,7 @@ func TestUnpublishReadsTheAttachmentAtTheAPIServer(t *testing.T) {
 		"the cache has no attachment": func(*apiv1.AzVolumeAttachment) error { return notFound },
 		"the cache has the replica from before the publish": func(a *apiv1.AzVolumeAttachment) error {
 			a.Spec.Role, a.Spec.Epoch = apiv1.RoleReplica, 1
-			a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged, Epoch: 1}
+			a.Status.Proof = &apiv1.ReleaseProof{Type: apiv1.ProofUnstaged, Epoch: 1}
 			return nil
 		},
 	} {
@@ -228,7 +228,7 @@ func TestUnpublishRestoresTheAttachmentFromWhichTheProofComes(t *testing.T) {
 			}); a.Spec != want || len(a.Finalizers) != 1 {
 				t.Errorf("got attachment %+v with finalizers %v, want %+v with the driver's", a.Spec, a.Finalizers, want)
 			}
-			a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofDetached, Epoch: 2}
+			a.Status.Proof = &apiv1.ReleaseProof{Type: apiv1.ProofDetached, Epoch: 2}
 			if err := api.Status().Update(t.Context(), a); err != nil {
 				t.Fatal(err)
 			}
@@ -239,7 +239,7 @@ func TestUnpublishRestoresTheAttachmentFromWhichTheProofComes(t *testing.T) {
 				t.Fatal(err)
 			}
 			if o, r := v.Status.Primary, v.Status.LastRelease; o.State != apiv1.OwnershipReleased || r == nil ||
-				r.Proof.Kind != apiv1.ProofDetached {
+				r.Proof.Type != apiv1.ProofDetached {
 				t.Errorf("got ownership %+v and release %+v, want Released by the attachment's proof", o, r)
 			}
 		})
@@ -351,7 +351,7 @@ func TestAnUnpublishKeepsTheProofOfAPreemptedNode(t *testing.T) {
 			a := attachmentOf(v, "a", 5)
 			a.Status = apiv1.AzVolumeAttachmentStatus{
 				State: apiv1.AttachmentDetaching,
-				Proof: &apiv1.ReleaseProof{Kind: apiv1.ProofPreempted, Epoch: 5},
+				Proof: &apiv1.ReleaseProof{Type: apiv1.ProofPreempted, Epoch: 5},
 			}
 			scanned := metav1.NewMicroTime(time.Unix(1, 0))
 			d := &apiv1.AzDriverNode{

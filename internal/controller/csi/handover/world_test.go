@@ -299,7 +299,7 @@ func (w *world) state() string {
 	for _, a := range w.attachments() {
 		text := fmt.Sprintf("%s %.1s%d", a.Spec.NodeName, a.Spec.Role, a.Spec.Epoch)
 		if p := a.Status.Proof; p != nil {
-			text += fmt.Sprintf(" %s %d", p.Kind, p.Epoch)
+			text += fmt.Sprintf(" %s %d", p.Type, p.Epoch)
 		}
 		if a.DeletionTimestamp != nil {
 			text += " deleted"

@@ -67,7 +67,7 @@ func (s *Lister) healthOf(ctx context.Context, handle volumehandle.Handle) ([]*c
 		return nil, nil
 	}
 	entries, err := s.volumeFaults(ctx, v)
-	if missing && v.Status.DiskURI != "" && !v.Leaving() {
+	if missing && v.Status.DiskID != "" && !v.Leaving() {
 		entries = append(entries, diskMissing(handle))
 	}
 	return entries, err
@@ -80,7 +80,7 @@ func diskMissing(handle volumehandle.Handle) *csi.VolumeHealth_VolumeHealthEntry
 
 // diskGone reports whether the disk of a volume that was created is not at Azure any more.
 func (s *Lister) diskGone(ctx context.Context, v *apiv1.AzVolume, left *int) bool {
-	if v.Status.DiskURI == "" || v.Leaving() {
+	if v.Status.DiskID == "" || v.Leaving() {
 		return false
 	}
 	since := v.CreationTimestamp.Time

@@ -76,7 +76,7 @@ func (s *Lister) getVolume(ctx context.Context, id string, handle volumehandle.H
 	}
 	disk, err := s.Disks.Get(ctx, handle.String())
 	switch {
-	case errors.Is(err, provisioner.NotFound) && (v == nil || v.Status.DiskURI == ""):
+	case errors.Is(err, provisioner.NotFound) && (v == nil || v.Status.DiskID == ""):
 		return nil, grpcstatus.Errorf(codes.NotFound, "there is no disk %s", handle)
 	case errors.Is(err, provisioner.NotFound): // ControllerGetVolumeHealth reports it
 	case err != nil:

@@ -97,7 +97,7 @@ func (s *Lister) inventory(ctx context.Context) ([]listed, error) {
 		all = append(all, l)
 	}
 	for name, v := range byName {
-		id := v.Status.DiskURI
+		id := v.Status.DiskID
 		if id != "" && v.Spec.Origin == apiv1.OriginAdopted {
 			id = volumehandle.Of(v.Spec.Disk).String() // a pod that names the disk itself was published with this ID
 		}

@@ -97,7 +97,7 @@ func copyUUID(volume *apiv1.AzVolume) string {
 	return uuid.NewSHA1(copyNamespace, []byte(volume.UID)).String()
 }
 
-func describeSource(source *apiv1.VolumeSource) string { return source.DiskURI + source.SnapshotURI }
+func describeSource(source *apiv1.VolumeSource) string { return source.DiskID + source.SnapshotID }
 
 func describeContent(found provisioner.Filesystem) string {
 	if found.Type == "" {

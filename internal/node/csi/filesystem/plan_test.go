@@ -12,7 +12,7 @@ import (
 func TestLaw4NeverFormatTwice(t *testing.T) {
 	ext4 := provisioner.Filesystem{Type: "ext4", UUID: "u-1"}
 	record := &apiv1.FilesystemRecord{Type: "ext4", UUID: "u-1"}
-	source := &apiv1.VolumeSource{SnapshotURI: "snapshot"}
+	source := &apiv1.VolumeSource{SnapshotID: "snapshot"}
 	ownUUID := provisioner.Filesystem{Type: "ext4", UUID: copyUUID(&apiv1.AzVolume{})}
 	tests := map[string]struct {
 		in     formatInput

@@ -238,8 +238,11 @@ func (s *Stager) format(ctx context.Context, use usage.Usage, volume *apiv1.AzVo
 		return provisioner.Filesystem{}, err
 	}
 	logr.FromContextOrDiscard(ctx).Info("formatting", "volumeName", use.Volume, "device", record.Device, "filesystem", fs)
-	if err := s.Host.Filesystems().Make(ctx, record.Device, fs,
-		provisioner.FilesystemOptions(volume.Spec.Disk.FilesystemOptions)); err != nil {
+	var options provisioner.FilesystemOptions
+	if wanted := volume.Spec.Filesystem; wanted != nil {
+		options = provisioner.FilesystemOptions(wanted.FilesystemOptions)
+	}
+	if err := s.Host.Filesystems().Make(ctx, record.Device, fs, options); err != nil {
 		return provisioner.Filesystem{}, fmt.Errorf("make filesystem: %w", err)
 	}
 	made, _, err := s.Host.Filesystems().Probe(ctx, record.Device)

@@ -149,7 +149,7 @@ func (u Usage) Wanted(volume *apiv1.AzVolume) string {
 	if u.fsType != "" {
 		return u.fsType
 	}
-	return volume.Spec.Disk.FSType
+	return volume.FilesystemType()
 }
 
 // MountOptions are the caller's options and the required ones. Two disks that were created from one

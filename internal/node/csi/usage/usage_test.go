@@ -76,7 +76,7 @@ func TestARequestThatIsRefused(t *testing.T) {
 
 func TestHowAVolumeIsUsed(t *testing.T) {
 	t.Parallel()
-	v := &apiv1.AzVolume{Spec: apiv1.AzVolumeSpec{Disk: apiv1.DiskParameters{FSType: "ext3"}}}
+	v := &apiv1.AzVolume{Spec: apiv1.AzVolumeSpec{Filesystem: &apiv1.Filesystem{Type: "ext3"}}}
 	for name, test := range map[string]struct {
 		capability          *csi.VolumeCapability
 		context             map[string]string

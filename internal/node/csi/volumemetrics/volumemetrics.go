@@ -9,7 +9,6 @@ package volumemetrics
 import (
 	"cmp"
 	"path/filepath"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -87,8 +86,11 @@ func (c collector) Describe(to chan<- *prometheus.Desc) {
 func (c collector) Collect(to chan<- prometheus.Metric) {
 	for _, used := range c.options.InUse() {
 		v := used.Volume
-		namespace, claim, _ := strings.Cut(v.Spec.PersistentVolumeClaim, "/")
-		to <- gauge(info, 1, v.Name, c.options.NodeName, namespace, claim, v.Status.PersistentVolume, v.Spec.Disk.Name,
+		var claim apiv1.ClaimReference
+		if known := v.Claim(); known != nil {
+			claim = *known
+		}
+		to <- gauge(info, 1, v.Name, c.options.NodeName, claim.Namespace, claim.Name, v.Status.PersistentVolume, v.Spec.Disk.Name,
 			filepath.Base(used.Device))
 		if c.options.Counters != nil {
 			c.collectVolume(to, used)
@@ -144,7 +146,7 @@ func performanceOf(v *apiv1.AzVolume) (volumeparams.Performance, bool) {
 	}
 	p.SKUName = disk.SKU(v)
 	size := cmp.Or(v.Status.SizeBytes, v.Spec.CapacityBytes)
-	if p.SKUName == "" || p.EnablePerformancePlus || size == 0 {
+	if p.SKUName == "" || p.PerformancePlusEnabled || size == 0 {
 		return volumeparams.Performance{}, false
 	}
 	return p.Performance(size), true

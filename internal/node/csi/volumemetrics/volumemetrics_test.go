@@ -13,6 +13,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/node/nodereport"
 	"github.com/azuredisk-csi/azuredisk/internal/parameters/volumeparams"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -20,8 +21,8 @@ func volumeOf(edit func(*apiv1.AzVolume)) *apiv1.AzVolume {
 	v := &apiv1.AzVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: "pvc-1-hash"},
 		Spec: apiv1.AzVolumeSpec{
-			PersistentVolumeClaim: "shop/data",
-			Disk:                  apiv1.DiskParameters{Name: "pvc-1", DiskSettings: apiv1.DiskSettings{SKUName: "Premium_LRS"}},
+			ClaimRef: objects.Claim("shop/data"),
+			Disk:     apiv1.DiskParameters{Name: "pvc-1", DiskSettings: apiv1.DiskSettings{SKUName: "Premium_LRS"}},
 		},
 		Status: apiv1.AzVolumeStatus{PersistentVolume: "pvc-1", SizeBytes: 64 * volumeparams.GiB},
 	}
@@ -113,7 +114,7 @@ func TestPerformanceIsThatOfTheDiskAsItIs(t *testing.T) {
 		}, volumeparams.Performance{IOPS: 9000, MBps: 125}},
 		"changed outside the driver": {func(v *apiv1.AzVolume) { v.Status.Disk = &apiv1.DiskReading{SKUName: "StandardSSD_LRS"} },
 			volumeparams.Performance{IOPS: 500, MBps: 100}},
-		"performance plus": {func(v *apiv1.AzVolume) { v.Spec.Disk.EnablePerformancePlus = true },
+		"performance plus": {func(v *apiv1.AzVolume) { v.Spec.Disk.PerformancePlusEnabled = true },
 			volumeparams.Performance{}},
 		"a volume that is gone": {func(v *apiv1.AzVolume) { *v = apiv1.AzVolume{} }, volumeparams.Performance{}},
 	} {
