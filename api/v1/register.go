@@ -13,9 +13,13 @@ const GroupName = "disk.csi.azure.com"
 // driver is configured otherwise.
 const DefaultNamespace = "azure-disk-csi"
 
-// Finalizer is set on every AzVolume and AzVolumeAttachment before the first
-// effect outside of the API server, and removed when nothing of it is left at Azure.
-const Finalizer = GroupName + "/finalizer"
+// FinalizerVolume is on every AzVolume before the first call to Azure for it, and is removed when its disk is
+// deleted, or is given up and attached nowhere.
+const FinalizerVolume = GroupName + "/azure-disk"
+
+// FinalizerAttachment is on every AzVolumeAttachment before the first call to Azure for it, and is removed when
+// the disk is proved to be detached.
+const FinalizerAttachment = GroupName + "/azure-attachment"
 
 var (
 	// GroupVersion is the group and version of the resources in this package.

@@ -226,7 +226,7 @@ func (s *stage) attached(node string, role apiv1.Role, epoch int64) *apiv1.AzVol
 func (s *stage) attachment(node string, role apiv1.Role, epoch int64) *apiv1.AzVolumeAttachment {
 	a := objects.NewAttachment(node, role, epoch, "")
 	a.Namespace, a.Name, a.Spec.VolumeName = driverNS, apiv1.AttachmentName(s.volume.Name, node), s.volume.Name
-	a.CreationTimestamp, a.Finalizers = *objects.Ago(20 * time.Second), []string{apiv1.Finalizer}
+	a.CreationTimestamp, a.Finalizers = *objects.Ago(20 * time.Second), []string{apiv1.FinalizerAttachment}
 	s.attachments[node] = a
 	return a
 }

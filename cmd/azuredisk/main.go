@@ -29,7 +29,7 @@ func newRootCommand() *cobra.Command {
 	root.AddCommand(
 		newControllerCommand(),
 		newNodeCommand(),
-		newSchedulerExtenderCommand(),
+		newSchedulerCommand(),
 		newUninstallGuardCommand(),
 		newAzureRoleCommand(),
 		newVolumeTestCommand(),

@@ -24,10 +24,10 @@ import (
 // maxRequestBytes limits the body of a request. A list of whole nodes takes about 10 KB for each.
 const maxRequestBytes = 64 << 20
 
-func newSchedulerExtenderCommand() *cobra.Command {
+func newSchedulerCommand() *cobra.Command {
 	settings := &config.Scheduler{}
 	cmd := &cobra.Command{
-		Use:   "scheduler-extender",
+		Use:   "scheduler",
 		Short: "Steer pods to the nodes that have their disks attached",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -36,14 +36,14 @@ func newSchedulerExtenderCommand() *cobra.Command {
 			}
 			limitHeap()
 			kube.BeginWithLists()
-			return runSchedulerExtender(cmd.Context(), settings)
+			return runScheduler(cmd.Context(), settings)
 		},
 	}
 	settings.AddFlags(cmd.Flags())
 	return cmd
 }
 
-func runSchedulerExtender(ctx context.Context, settings *config.Scheduler) error {
+func runScheduler(ctx context.Context, settings *config.Scheduler) error {
 	config, err := restConfig(&settings.Common)
 	if err != nil {
 		return err
@@ -84,7 +84,7 @@ func runSchedulerExtender(ctx context.Context, settings *config.Scheduler) error
 			return err
 		}
 	}
-	return scheduler.Run(logr.NewContext(ctx, ctrl.Log.WithName("scheduler-extender")), options)
+	return scheduler.Run(logr.NewContext(ctx, ctrl.Log.WithName("scheduler")), options)
 }
 
 // webhookCertificate keeps the certificate of the webhook in its Secret.

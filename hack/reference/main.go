@@ -32,7 +32,7 @@ func programs() []program {
 			name:        "azuredisk",
 			folder:      "cmd",
 			description: "The driver. Every flag can also be set in the file named by `--config`, under its own name, and by an environment variable: its name in upper case with `AZUREDISK_` before it.",
-			subcommands: []string{"controller", "node", "scheduler-extender", "azure-role"},
+			subcommands: []string{"controller", "node", "scheduler", "azure-role"},
 		},
 		{
 			name:        "kubectl-azuredisk",

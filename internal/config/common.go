@@ -43,7 +43,7 @@ type Common struct {
 // AddFlags registers the settings with their defaults.
 func (c *Common) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.File, "config", "", "`path` of a YAML file with settings; its keys are the names of these flags")
-	flags.StringVar(&c.Namespace, "namespace", apiv1.DefaultNamespace, "namespace of the custom resources")
+	flags.StringVar(&c.Namespace, "driver-namespace", apiv1.DefaultNamespace, "namespace of the custom resources")
 	flags.StringVar(&c.DriverName, "driver-name", DriverName, "name of the CSI driver")
 	flags.StringVar(&c.Kubeconfig, "kubeconfig", "", "`path` of a kubeconfig; empty inside a cluster")
 	flags.Float32Var(&c.KubeAPIQPS, "kube-api-qps", 100, "calls per second to the API server, sustained")
@@ -64,7 +64,7 @@ func (c *Common) AddFlags(flags *pflag.FlagSet) {
 func (c *Common) Validate() error {
 	_, err := c.SlogLevel()
 	return errors.Join(
-		faultIf(c.Namespace == "", "namespace: must not be empty"),
+		faultIf(c.Namespace == "", "driver-namespace: must not be empty"),
 		faultIf(c.DriverName == "" || len(c.DriverName) > 63, "driver-name: %q must be 1 to 63 characters long", c.DriverName),
 		faultIf(c.MetricsCertDir != "" && !c.MetricsSecure,
 			"metrics-cert-dir: needs metrics-secure, because /metrics has no TLS without it"),

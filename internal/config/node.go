@@ -15,7 +15,7 @@ import (
 
 // Values of --persistent-reservations.
 const (
-	ReservationsAuto = "auto"
+	ReservationsAuto     = "auto"
 	reservationsDisabled = "disabled"
 )
 

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Scheduler are the settings of `azuredisk scheduler-extender`.
+// Scheduler are the settings of `azuredisk scheduler`.
 type Scheduler struct {
 	Common
 	// Address serves the scheduler's requests; "0" turns the extender off.

@@ -40,7 +40,7 @@ func TestSchedulerValidate(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			settings := &config.Scheduler{}
-			flags := pflag.NewFlagSet("scheduler-extender", pflag.ContinueOnError)
+			flags := pflag.NewFlagSet("scheduler", pflag.ContinueOnError)
 			settings.AddFlags(flags)
 			if err := flags.Parse(c.args); err != nil {
 				t.Fatal(err)

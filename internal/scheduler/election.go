@@ -14,10 +14,10 @@ import (
 )
 
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=azure-disk-csi,resources=leases,verbs=create
-// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=azure-disk-csi,resources=leases,resourceNames=azuredisk-scheduler-extender,verbs=get;update
+// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=azure-disk-csi,resources=leases,resourceNames=azuredisk-scheduler,verbs=get;update
 
 // leaseName is the lease that the replicas of the extender compete for.
-const leaseName = "azuredisk-scheduler-extender"
+const leaseName = "azuredisk-scheduler"
 
 // elect competes for the lease until ctx is done. The replica that holds it is called active in its
 // log and its metric. The lease has no other effect: every replica answers, and a replica that loses

@@ -41,7 +41,7 @@ func startView(t testing.TB, config *rest.Config) *observation {
 func TestVolumesOfAPod(t *testing.T) {
 	t.Parallel()
 	deleting := azva("data", "node-c", apiv1.RoleReplica, apiv1.AttachmentAttached)
-	deleting.DeletionTimestamp, deleting.Finalizers = ptr.To(metav1.NewTime(epoch)), []string{apiv1.Finalizer}
+	deleting.DeletionTimestamp, deleting.Finalizers = ptr.To(metav1.NewTime(epoch)), []string{apiv1.FinalizerAttachment}
 	nameless := azva("data", "node-x", apiv1.RoleReplica, apiv1.AttachmentAttached)
 	nameless.Name, nameless.Spec.NodeName = "nameless", ""
 	ephemeral := claim("web-0-scratch", "pv-scratch", "ours")

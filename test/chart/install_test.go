@@ -103,7 +103,7 @@ func TestARealAPIServerTakesTheChart(t *testing.T) {
 			if strings.Contains(values, "everything") {
 				// Of the other projects' kinds, this API server has none.
 				run(t, "upgrade", release, chartDir(), "--dry-run=server", "-f", values, "--set",
-					"csiDriver.attachRequired=auto,metrics.serviceMonitor.enabled=false,volumeSnapshotClasses=null,objectNamespace="+namespace)
+					"csiDriver.attachRequired=auto,metrics.serviceMonitor.enabled=false,volumeSnapshotClasses=null,driverNamespace="+namespace)
 				continue
 			}
 			run(t, "upgrade", release, chartDir(), "--dry-run=server", "-f", values, "--set",

@@ -31,8 +31,8 @@ import (
 // replica of its disk, one among several equal nodes, and never on one without a node plug-in, that
 // is lost, or without room.
 func TestARealKubeSchedulerOfTheChartPrefersTheReplica(t *testing.T) {
-	kube, objectNamespace := apiserver.Client(t), apiserver.Namespace(t)
-	extender := startExtender(t, objectNamespace)
+	kube, driverNamespace := apiserver.Client(t), apiserver.Namespace(t)
+	extender := startExtender(t, driverNamespace)
 	create := func(objects ...client.Object) { createWithStatus(t, kube, objects...) }
 	for i := range 6 {
 		name := fmt.Sprintf("worker-%d", i)
@@ -40,20 +40,20 @@ func TestARealKubeSchedulerOfTheChartPrefersTheReplica(t *testing.T) {
 		switch i {
 		case 0: // has no node plug-in
 		case 1:
-			create(lost(driverNode(objectNamespace, name)))
+			create(lost(driverNode(driverNamespace, name)))
 		case 3: // has no room
-			create(full(driverNode(objectNamespace, name)))
+			create(full(driverNode(driverNamespace, name)))
 		default:
-			create(driverNode(objectNamespace, name))
+			create(driverNode(driverNamespace, name))
 		}
 	}
 	bound := func(name string) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume) {
-		return boundClaim(objectNamespace, name)
+		return boundClaim(driverNamespace, name)
 	}
 	for i, replicaAt := range []string{"worker-4", "worker-2", "worker-5"} {
 		claim, volume := bound(fmt.Sprintf("disk-%d", i))
-		create(volume, claim, attachment(objectNamespace, claim.Name, replicaAt),
-			podWith(objectNamespace, fmt.Sprintf("pod-%d", i), claim.Name))
+		create(volume, claim, attachment(driverNamespace, claim.Name, replicaAt),
+			podWith(driverNamespace, fmt.Sprintf("pod-%d", i), claim.Name))
 	}
 	// These replicas help no pod: one without a node plug-in, one on a lost node, and one of two
 	// without room for the other.
@@ -65,19 +65,19 @@ func TestARealKubeSchedulerOfTheChartPrefersTheReplica(t *testing.T) {
 	for name, replicaAt := range helpless {
 		claim, volume := bound("disk-of-" + name)
 		other, otherVolume := bound("other-disk-of-" + name)
-		create(volume, claim, otherVolume, other, attachment(objectNamespace, claim.Name, replicaAt),
-			podWith(objectNamespace, name, claim.Name, other.Name))
+		create(volume, claim, otherVolume, other, attachment(driverNamespace, claim.Name, replicaAt),
+			podWith(driverNamespace, name, claim.Name, other.Name))
 	}
 	// A pod that can only go where it may not stays, and says why.
 	claim, volume := bound("disk-stuck")
-	stuck := podWith(objectNamespace, "pod-stuck", claim.Name)
+	stuck := podWith(driverNamespace, "pod-stuck", claim.Name)
 	stuck.Spec.NodeSelector = map[string]string{corev1.LabelHostname: "worker-1"}
 	create(volume, claim, stuck)
 
 	startKubeScheduler(t, extender)
 	nodeOf := func(name string) (string, error) {
 		var pod corev1.Pod
-		if err := kube.Get(t.Context(), client.ObjectKey{Namespace: objectNamespace, Name: name}, &pod); err != nil {
+		if err := kube.Get(t.Context(), client.ObjectKey{Namespace: driverNamespace, Name: name}, &pod); err != nil {
 			return "", err
 		}
 		if pod.Spec.NodeName == "" {
@@ -152,7 +152,7 @@ func full(node *apiv1.AzDriverNode) *apiv1.AzDriverNode {
 }
 
 // startExtender runs the extender as its program does and returns its address once it is ready.
-func startExtender(t *testing.T, objectNamespace string) string {
+func startExtender(t *testing.T, driverNamespace string) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
@@ -162,11 +162,11 @@ func startExtender(t *testing.T, objectNamespace string) string {
 	go func() {
 		ended <- scheduler.Run(ctx, scheduler.Options{
 			Config:          apiserver.Config(t),
-			Namespace:       objectNamespace,
+			Namespace:       driverNamespace,
 			DriverName:      config.DriverName,
 			Listener:        listener,
 			MaxRequestBytes: 1 << 20,
-			LeaseNamespace:  objectNamespace,
+			LeaseNamespace:  driverNamespace,
 			Identity:        "test",
 			Registry:        registry,
 			Clock:           clock.RealClock{},

@@ -25,7 +25,7 @@ func TestEachRightHasAPlaceInTheThreatModel(t *testing.T) {
 		"metrics.listen=network,controller.maintenance.preempt=move",
 		"csiDriver.attachRequired=true,cloud.secretNamespace=credentials",
 	} {
-		list := objects(t, render(t, "--set", "objectNamespace=objects,snapshot.enabled=true,"+set))
+		list := objects(t, render(t, "--set", "driverNamespace=objects,snapshot.enabled=true,"+set))
 		maps.Copy(given, boundRights(t, list))
 	}
 	named := namedRights(t)

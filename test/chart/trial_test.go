@@ -191,7 +191,7 @@ func TestATrialSharesNothingWithV1NorWithAnotherRelease(t *testing.T) {
 	}
 	second, err := helm(t, "template", "azuredisk-trial", chartDir(), "-n", "trial", "--kube-version", kubeVersion, "-f",
 		trialFile,
-		"--set", "objectNamespace=trial,crds.install=false")
+		"--set", "driverNamespace=trial,crds.install=false")
 	must(t, err)
 	if both := common(exclusive(t, second, "trial"), full); len(both) > 0 {
 		t.Errorf("two releases share %v", both)
@@ -217,15 +217,15 @@ func TestATrialAtARealAPIServer(t *testing.T) {
 		release, namespace, set, says string
 	}{
 		"the namespace of another release's objects": {"second", "second", "driverName=second.csi,crds.install=false",
-			"objectNamespace: the release azuredisk in the namespace azure-disk-csi uses"},
+			"driverNamespace: the release azuredisk in the namespace azure-disk-csi uses"},
 		"the namespace of another release": {"second", namespace,
-			"driverName=second.csi,crds.install=false,objectNamespace=second", "objectNamespace: the release azuredisk"},
+			"driverName=second.csi,crds.install=false,driverNamespace=second", "driverNamespace: the release azuredisk"},
 		"the name of another release's driver": {"second", "second",
-			"driverName=trial.disk.csi.azure.com,crds.install=false,objectNamespace=second",
+			"driverName=trial.disk.csi.azure.com,crds.install=false,driverNamespace=second",
 			"driverName: trial.disk.csi.azure.com is the driver of the release azuredisk"},
 		"another name in an upgrade": {release, namespace, "driverName=disk.csi.azure.com",
 			"Uninstall the release"},
-		"the CRDs of another release": {"second", "second", "driverName=second.csi,objectNamespace=second",
+		"the CRDs of another release": {"second", "second", "driverName=second.csi,driverNamespace=second",
 			"disk.csi.azure.com"},
 	} {
 		if err := run(c.release, c.namespace, "--set", c.set); err == nil || !strings.Contains(err.Error(), c.says) {

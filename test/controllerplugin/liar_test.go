@@ -126,7 +126,7 @@ func TestADiskIsNotDetachedForAnAttachmentThatNamesTheVMOfAnother(t *testing.T) 
 					ObjectMeta: metav1.ObjectMeta{
 						Namespace:  p.Namespace,
 						Name:       apiv1.AttachmentName("vol", other),
-						Finalizers: []string{apiv1.Finalizer},
+						Finalizers: []string{apiv1.FinalizerAttachment},
 					},
 					Spec: apiv1.AzVolumeAttachmentSpec{
 						VolumeName: "vol",

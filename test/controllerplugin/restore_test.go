@@ -34,13 +34,12 @@ func restore(t *testing.T, p *controlplane.ControlPlane, volume string, keep ...
 		o := saved[name]
 		switch o := o.(type) {
 		case *apiv1.AzVolume:
-			o.Status = apiv1.AzVolumeStatus{}
+			o.Status, o.Finalizers = apiv1.AzVolumeStatus{}, []string{apiv1.FinalizerVolume}
 		case *apiv1.AzVolumeAttachment:
-			o.Status = apiv1.AzVolumeAttachmentStatus{}
+			o.Status, o.Finalizers = apiv1.AzVolumeAttachmentStatus{}, []string{apiv1.FinalizerAttachment}
 		}
 		o.SetResourceVersion("")
 		o.SetUID("")
-		o.SetFinalizers([]string{apiv1.Finalizer})
 		must(t, p.Client.Create(t.Context(), o))
 	}
 }

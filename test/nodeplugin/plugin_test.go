@@ -97,7 +97,7 @@ func (m *machine) start() {
 		m.t.Fatal(err)
 	}
 	m.output = output
-	m.process = exec.Command(program, "node", "--node-name="+m.name, "--namespace="+m.namespace, "--kubeconfig="+m.config,
+	m.process = exec.Command(program, "node", "--node-name="+m.name, "--driver-namespace="+m.namespace, "--kubeconfig="+m.config,
 		"--endpoint=unix://"+m.socket(), "--kubelet-dir="+m.dir, "--device-links="+m.links, "--imds-endpoint="+m.metadata,
 		"--health-address="+m.health, "--capacity-wait=100ms", "--heartbeat-interval=1s", "--replicated-heartbeat-interval=1s",
 		"--log-level=debug", "--metrics-address="+m.metrics, "--disk-metrics")

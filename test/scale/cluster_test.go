@@ -282,7 +282,7 @@ func (c *cluster) volume(v, node int) *apiv1.AzVolume {
 	now := metav1.NewTime(time.Now())
 	settings := apiv1.DiskSettings{SKUName: "Premium_LRS"}
 	return &apiv1.AzVolume{
-		ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: volumeName(v), Finalizers: []string{apiv1.Finalizer}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: volumeName(v), Finalizers: []string{apiv1.FinalizerVolume}},
 		Spec: apiv1.AzVolumeSpec{
 			Origin:               apiv1.OriginProvisioned,
 			Access:               apiv1.AccessSingleNode,
@@ -333,7 +333,7 @@ func (c *cluster) attachment(v, node, distance int) *apiv1.AzVolumeAttachment {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:  c.namespace,
 			Name:       apiv1.AttachmentName(volumeName(v), nodeName(node)),
-			Finalizers: []string{apiv1.Finalizer},
+			Finalizers: []string{apiv1.FinalizerAttachment},
 		},
 		Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: volumeName(v), NodeName: nodeName(node), Role: role},
 		Status: apiv1.AzVolumeAttachmentStatus{

@@ -121,7 +121,7 @@ func (l *controllerLab) start(t testing.TB, name string) *program {
 	must(t, os.WriteFile(file, raw, 0o600))
 	l.before = l.traffic(t)
 	return start(t, l.nodes, 1, fmt.Sprintf("controller-%d-%s", l.nodes, name), "azuredisk", "controller", "--kubeconfig",
-		apiserver.Kubeconfig(t), "--namespace", l.namespace,
+		apiserver.Kubeconfig(t), "--driver-namespace", l.namespace,
 		"--endpoint", "unix://"+filepath.Join(dir, "csi.sock"), "--cloud-config", file, "--leader-election-namespace",
 		l.namespace,
 		"--health-address", loopback.Address(t), "--attach-required=false", "--metrics-address", l.metrics,

@@ -112,7 +112,7 @@ func (w *world) recordHere(v *volumeModel) {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:  namespace,
 			Name:       apiv1.AttachmentName(v.name, production),
-			Finalizers: []string{apiv1.Finalizer},
+			Finalizers: []string{apiv1.FinalizerAttachment},
 		},
 		Spec: apiv1.AzVolumeAttachmentSpec{
 			VolumeName: v.name,

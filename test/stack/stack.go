@@ -234,7 +234,7 @@ func (s *Stack) startNode(t testing.TB, i int) {
 	}
 	health := loopback.Address(t)
 	node.process = newProcess("azuredisk-"+name, s.logs, filepath.Join(s.bin, "azuredisk"), []string{
-		"node", "--kubeconfig", s.kubeconfig, "--namespace", s.Namespace, "--node-name", name,
+		"node", "--kubeconfig", s.kubeconfig, "--driver-namespace", s.Namespace, "--node-name", name,
 		"--endpoint", "unix://" + node.Socket, "--health-address", health, "--metrics-address", loopback.Address(t),
 		"--log-level", "debug",
 		"--kubelet-dir", dir, "--imds-endpoint", "http://" + imdsAddress, "--node-metadata-sources", "imds",
@@ -267,7 +267,7 @@ func (s *Stack) startController(t testing.TB, i int) {
 	expect.Must(t, os.WriteFile(cloudConfig, raw, 0o600))
 	health := loopback.Address(t)
 	controller := newProcess(name, s.logs, filepath.Join(s.bin, "azuredisk"), append([]string{
-		"controller", "--kubeconfig", s.kubeconfig, "--namespace", s.Namespace, "--endpoint", "unix://" + socket,
+		"controller", "--kubeconfig", s.kubeconfig, "--driver-namespace", s.Namespace, "--endpoint", "unix://" + socket,
 		"--cloud-config", cloudConfig, "--health-address", health, "--log-level", "debug",
 		"--leader-election-namespace", s.Namespace, "--lease-duration", "3s", "--renew-deadline", "2s", "--retry-period", "500ms",
 	}, s.options.ControllerFlags...), answersHTTP("http://"+health+"/readyz"))
@@ -278,8 +278,8 @@ func (s *Stack) startController(t testing.TB, i int) {
 func (s *Stack) startExtender(t testing.TB) {
 	t.Helper()
 	address := loopback.Address(t)
-	extender := newProcess("scheduler-extender", s.logs, filepath.Join(s.bin, "azuredisk"), []string{
-		"scheduler-extender", "--kubeconfig", s.kubeconfig, "--namespace", s.Namespace, "--address", address,
+	extender := newProcess("scheduler", s.logs, filepath.Join(s.bin, "azuredisk"), []string{
+		"scheduler", "--kubeconfig", s.kubeconfig, "--driver-namespace", s.Namespace, "--address", address,
 	}, answersHTTP("http://"+address+"/readyz"))
 	extender.mustStart(t)
 	s.killable = append(s.killable, extender)

@@ -75,7 +75,7 @@ imagePullPolicy: {{ .image.pullPolicy }}
 
 {{/* Flags that every subcommand has. Input: dict root, values (of the component), metricsAddress. */}}
 {{- define "azuredisk.commonArgs" -}}
-- --namespace={{ .root.Values.objectNamespace }}
+- --driver-namespace={{ .root.Values.driverNamespace }}
 - --driver-name={{ .root.Values.driverName }}
 - --log-level={{ ternary "debug" (.values.logLevel | default .root.Values.logLevel) .root.Values.debugLogs }}
 - --log-format={{ .root.Values.logFormat }}

@@ -4,10 +4,10 @@ namespace, and the driver's name. It finds other releases by the label of the in
 */}}
 {{- define "azuredisk.checkRelease" -}}
 {{- $release := .Release -}}
-{{- range $namespace := list .Values.objectNamespace .Release.Namespace | uniq -}}
+{{- range $namespace := list .Values.driverNamespace .Release.Namespace | uniq -}}
 {{- range (lookup "rbac.authorization.k8s.io/v1" "RoleBinding" $namespace "" | default dict).items -}}
 {{- with include "azuredisk.otherRelease" (dict "release" $release "metadata" .metadata) -}}
-{{- fail (printf "objectNamespace: the release %s uses the namespace %s already. Each release needs an objectNamespace and a release namespace of its own. See docs/guides/trial-on-aks.md" . $namespace) -}}
+{{- fail (printf "driverNamespace: the release %s uses the namespace %s already. Each release needs an driverNamespace and a release namespace of its own. See docs/guides/trial-on-aks.md" . $namespace) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -165,7 +165,7 @@ func TestTheVolumeSaysWhatTheOldestPodWaitsFor(t *testing.T) {
 	v.Status.Primary = &apiv1.Ownership{Epoch: 1, State: apiv1.OwnershipReleased}
 	for _, o := range objects[1:] {
 		o.SetDeletionTimestamp(ptr.To(metav1.Now()))
-		o.SetFinalizers([]string{apiv1.Finalizer})
+		o.SetFinalizers([]string{apiv1.FinalizerAttachment})
 	}
 	oldest, youngest := pod("apps", "z", "a", inline(disk("rg", "vol"))), pod("apps", "a", "b", inline(disk("rg", "vol")))
 	oldest.CreationTimestamp, youngest.CreationTimestamp = metav1.NewTime(time.Unix(1, 0)), metav1.NewTime(time.Unix(2, 0))

@@ -74,7 +74,7 @@ func newDeserted(t *testing.T) *deserted {
 					Cause: apiv1.CauseUnpublished, LastTransitionTime: &since}}},
 		&apiv1.AzVolumeAttachment{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: apiv1.AttachmentName(desertedVolume, desertedNode),
-				Finalizers: []string{apiv1.Finalizer}},
+				Finalizers: []string{apiv1.FinalizerAttachment}},
 			Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: desertedVolume, NodeName: desertedNode, Role: apiv1.RolePrimary,
 				Epoch: 1}, Status: apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, VMID: lostVM}},
 		&apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: desertedNode},

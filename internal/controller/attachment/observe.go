@@ -25,7 +25,7 @@ func (r *Reconciler) observe(ctx context.Context, a *apiv1.AzVolumeAttachment) (
 		Overlap:      r.Overlap,
 		Attachment:   a,
 		Job:          r.Jobs.Job(a),
-		HasFinalizer: controllerutil.ContainsFinalizer(a, apiv1.Finalizer),
+		HasFinalizer: controllerutil.ContainsFinalizer(a, apiv1.FinalizerAttachment),
 	}
 	volume, err := r.volume(ctx, a.Namespace, a.Spec.VolumeName)
 	if err == nil && volume != nil && ownership.OlderThan(volume, a) {

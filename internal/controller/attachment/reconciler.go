@@ -122,10 +122,10 @@ func (r *Reconciler) act(ctx context.Context, in attaching.Input, step attaching
 	a := in.Attachment
 	switch {
 	case step.AddFinalizer:
-		_, err := keeper.AddFinalizer(ctx, r.Client, a, apiv1.Finalizer)
+		_, err := keeper.AddFinalizer(ctx, r.Client, a, apiv1.FinalizerAttachment)
 		return reconcile.Result{}, err
 	case step.RemoveFinalizer:
-		if err := keeper.RemoveFinalizer(ctx, r.Client, a, apiv1.Finalizer); err != nil {
+		if err := keeper.RemoveFinalizer(ctx, r.Client, a, apiv1.FinalizerAttachment); err != nil {
 			return reconcile.Result{}, err
 		}
 		r.say(ctx, a, step)

@@ -31,7 +31,7 @@ func published() []client.Object {
 				Primary: &apiv1.Ownership{NodeName: desertedNode, Epoch: 1, State: apiv1.OwnershipHeld}}},
 		&apiv1.AzVolumeAttachment{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: apiv1.AttachmentName(desertedVolume, desertedNode),
-				Finalizers: []string{apiv1.Finalizer}},
+				Finalizers: []string{apiv1.FinalizerAttachment}},
 			Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: desertedVolume, NodeName: desertedNode, Role: apiv1.RolePrimary,
 				Epoch: 1}},
 		&apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: desertedNode},

@@ -28,7 +28,7 @@ func TestAFenceIsCarriedThroughWithoutTheAzVolume(t *testing.T) {
 		WithIndex(&corev1.PersistentVolume{}, cluster.PersistentVolumeVolume,
 			cluster.PersistentVolumeKeys("disk.csi.azure.com")).Build()
 	r := &Reconciler{Options: Options{Client: c, Reader: c, DriverName: "disk.csi.azure.com"}}
-	for finalizer, want := range map[string]int{apiv1.FinalizerFenced: 1, apiv1.Finalizer: 0} {
+	for finalizer, want := range map[string]int{apiv1.FinalizerFenced: 1, apiv1.FinalizerAttachment: 0} {
 		found, err := r.multiNode(t.Context(), []*apiv1.AzVolumeAttachment{{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name + "-a", Finalizers: []string{finalizer}},
 			Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: name, NodeName: "a", Role: apiv1.RolePrimary, Epoch: 1},

@@ -42,7 +42,7 @@ func (l *lab) v1Volume(name, node string, adopted bool) {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:  l.Namespace,
 			Name:       l.VolumeName(name),
-			Finalizers: []string{apiv1.Finalizer},
+			Finalizers: []string{apiv1.FinalizerAttachment},
 		},
 		Spec: apiv1.AzVolumeSpec{
 			Origin:        apiv1.OriginAdopted,

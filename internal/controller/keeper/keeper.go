@@ -34,7 +34,7 @@ func Create(ctx context.Context, c client.Writer, namespace string,
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:  namespace,
 			Name:       apiv1.AttachmentName(spec.VolumeName, spec.NodeName),
-			Finalizers: []string{apiv1.Finalizer},
+			Finalizers: []string{apiv1.FinalizerAttachment},
 		},
 		Spec: spec,
 	}
@@ -169,7 +169,7 @@ func RemoveFinalizer(ctx context.Context, c client.Writer, a *apiv1.AzVolumeAtta
 	if !controllerutil.RemoveFinalizer(changed, finalizer) {
 		return nil
 	}
-	if a.DeletionTimestamp == nil && finalizer == apiv1.Finalizer {
+	if a.DeletionTimestamp == nil && finalizer == apiv1.FinalizerAttachment {
 		return forbidden(a, "it is not being deleted")
 	}
 	return patched(a, kube.Patch(ctx, c, changed, a))

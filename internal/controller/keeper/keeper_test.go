@@ -32,7 +32,7 @@ func attachmentOf(role apiv1.Role, epoch int64) *apiv1.AzVolumeAttachment {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:  "ns",
 			Name:       apiv1.AttachmentName("vol", "a"),
-			Finalizers: []string{apiv1.Finalizer},
+			Finalizers: []string{apiv1.FinalizerAttachment},
 		},
 		Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: "vol", NodeName: "a", Role: role, Epoch: epoch},
 	}
@@ -122,7 +122,7 @@ var writes = map[string]struct {
 		}},
 	"RemoveFinalizer": {deleted(attachmentOf(apiv1.RolePrimary, 1)),
 		func(ctx context.Context, api client.Client, a *attachment) error {
-			return keeper.RemoveFinalizer(ctx, api, a, apiv1.Finalizer)
+			return keeper.RemoveFinalizer(ctx, api, a, apiv1.FinalizerAttachment)
 		}},
 }
 
@@ -196,7 +196,7 @@ func TestCreateKeepsWhatIsThere(t *testing.T) {
 	t.Parallel()
 	api := emptyAPI()
 	a, err := keeper.Create(t.Context(), api, "ns", asPrimary(2))
-	if err != nil || len(a.Finalizers) != 1 || a.Finalizers[0] != apiv1.Finalizer || read(t, api).Spec != asPrimary(2) {
+	if err != nil || len(a.Finalizers) != 1 || a.Finalizers[0] != apiv1.FinalizerAttachment || read(t, api).Spec != asPrimary(2) {
 		t.Errorf("got %+v, %v, want a primary with the finalizer", a, err)
 	}
 	if _, err := keeper.Create(t.Context(), api, "ns", asPrimary(3)); !apierrors.IsAlreadyExists(err) {
@@ -297,7 +297,7 @@ func TestNothingIsWrittenThatIsThere(t *testing.T) {
 		t.Errorf("got %+v, %v for one that is Preempted and is being deleted, want the attachment itself", got, err)
 	}
 	a := attachmentOf(apiv1.RolePrimary, 1)
-	if got, err := keeper.AddFinalizer(t.Context(), nil, a, apiv1.Finalizer); err != nil || got != a {
+	if got, err := keeper.AddFinalizer(t.Context(), nil, a, apiv1.FinalizerAttachment); err != nil || got != a {
 		t.Errorf("got %+v, %v for a finalizer that is there, want the attachment itself", got, err)
 	}
 	if err := keeper.RemoveFinalizer(t.Context(), nil, a, apiv1.FinalizerFenced); err != nil {
@@ -311,7 +311,7 @@ func TestAnAttachmentInUseLosesTheFinalizerOfItsFenceAlone(t *testing.T) {
 	fenced.Finalizers = append(fenced.Finalizers, apiv1.FinalizerFenced)
 	api, a := stored(t, fenced)
 	expect.Must(t, keeper.RemoveFinalizer(t.Context(), api, a, apiv1.FinalizerFenced))
-	if now := read(t, api); len(now.Finalizers) != 1 || now.Finalizers[0] != apiv1.Finalizer {
+	if now := read(t, api); len(now.Finalizers) != 1 || now.Finalizers[0] != apiv1.FinalizerAttachment {
 		t.Errorf("got finalizers %q, want the driver's", now.Finalizers)
 	}
 }

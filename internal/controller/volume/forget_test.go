@@ -79,7 +79,7 @@ func TestAnAzVolumeIsGivenUpOnlyWithoutPersistentVolume(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			v := objects.NewVolume(func(v *apiv1.AzVolume) {
-				v.DeletionTimestamp, v.Finalizers = objects.Ago(time.Second), []string{apiv1.Finalizer}
+				v.DeletionTimestamp, v.Finalizers = objects.Ago(time.Second), []string{apiv1.FinalizerVolume}
 				if !test.unrecorded {
 					v.Status.PersistentVolume = "pv"
 				}

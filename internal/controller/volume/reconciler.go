@@ -148,7 +148,7 @@ func (r *Reconciler) step(ctx context.Context, o observed) (time.Duration, error
 	step := disk.Next(disk.Input{
 		Now:              o.now,
 		Volume:           o.volume,
-		HasFinalizer:     controllerutil.ContainsFinalizer(o.volume, apiv1.Finalizer),
+		HasFinalizer:     controllerutil.ContainsFinalizer(o.volume, apiv1.FinalizerVolume),
 		Attachments:      o.attachments,
 		PersistentVolume: o.pv,
 		Job:              o.job,

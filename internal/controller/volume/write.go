@@ -19,9 +19,9 @@ import (
 func (r *Reconciler) setFinalizer(ctx context.Context, v *apiv1.AzVolume, step disk.Step) error {
 	changed := v.DeepCopy()
 	if step.AddFinalizer {
-		controllerutil.AddFinalizer(changed, apiv1.Finalizer)
+		controllerutil.AddFinalizer(changed, apiv1.FinalizerVolume)
 	} else {
-		controllerutil.RemoveFinalizer(changed, apiv1.Finalizer)
+		controllerutil.RemoveFinalizer(changed, apiv1.FinalizerVolume)
 	}
 	if err := kube.Patch(ctx, r.Client, changed, v); err != nil {
 		return fmt.Errorf("set finalizer of volume: %w", err)

@@ -117,7 +117,9 @@ func TestTheRemainsOfAFormatAreLeftToTheNextNode(t *testing.T) {
 			})
 		},
 		"a person detached the disk and deleted its attachment, which waits for the node's report": func(m *machine) {
-			m.change(func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Finalizers = []string{apiv1.Finalizer} })
+			m.change(func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
+				a.Finalizers = []string{apiv1.FinalizerAttachment}
+			})
 			attachment := &apiv1.AzVolumeAttachment{}
 			attachment.Namespace, attachment.Name = namespace, apiv1.AttachmentName(volume, thisNode)
 			m.must(m.direct.Delete(m.t.Context(), attachment))

@@ -51,7 +51,7 @@ func isMultiNode(f *lostnode.Volume) {
 // isMarked is a multi-node volume whose fence was decided by a process that died before it could
 // delete the attachment.
 func isMarked(f *lostnode.Volume) {
-	f.Attachment.Finalizers = []string{apiv1.Finalizer, apiv1.FinalizerFenced}
+	f.Attachment.Finalizers = []string{apiv1.FinalizerAttachment, apiv1.FinalizerFenced}
 }
 
 func isFencedAttachment(f *lostnode.Volume) {

@@ -33,7 +33,7 @@ func NewVolume(change ...func(*apiv1.AzVolume)) *apiv1.AzVolume {
 			Name:              "vol",
 			Generation:        1,
 			CreationTimestamp: *Ago(time.Hour),
-			Finalizers:        []string{apiv1.Finalizer},
+			Finalizers:        []string{apiv1.FinalizerVolume},
 		},
 		Spec: apiv1.AzVolumeSpec{
 			Origin:               apiv1.OriginProvisioned,

@@ -132,7 +132,7 @@ func (s *Adopter) adopted(handle volumehandle.Handle, disk provisioner.Disk, att
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:  s.Namespace,
 			Name:       handle.VolumeName(),
-			Finalizers: []string{apiv1.Finalizer},
+			Finalizers: []string{apiv1.FinalizerVolume},
 		},
 		Spec: apiv1.AzVolumeSpec{
 			Origin:               apiv1.OriginAdopted,

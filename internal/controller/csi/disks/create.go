@@ -127,7 +127,7 @@ func (s *Provisioner) wanted(ctx context.Context, request *csi.CreateVolumeReque
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:  s.Namespace,
 			Name:       volumehandle.Of(disk).VolumeName(),
-			Finalizers: []string{apiv1.Finalizer},
+			Finalizers: []string{apiv1.FinalizerVolume},
 		},
 		Spec: apiv1.AzVolumeSpec{
 			Origin:               apiv1.OriginProvisioned,

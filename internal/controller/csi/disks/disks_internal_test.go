@@ -46,7 +46,7 @@ func TestAnAzVolumeThatHasChangedIsNotDeleted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{
-				Namespace: "ns", Name: "vol", UID: "1", Finalizers: []string{apiv1.Finalizer},
+				Namespace: "ns", Name: "vol", UID: "1", Finalizers: []string{apiv1.FinalizerVolume},
 			}}
 			v.Spec.DeletionPolicy = policy
 			c := fakeapi.With(v).Build()

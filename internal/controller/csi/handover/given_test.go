@@ -91,7 +91,7 @@ func at(node string, role apiv1.Role, epoch int64, changes ...change) given {
 	return func(w *world) {
 		name := apiv1.AttachmentName(volumeName, node)
 		a := &apiv1.AzVolumeAttachment{
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: "given", Finalizers: []string{apiv1.Finalizer}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: "given", Finalizers: []string{apiv1.FinalizerAttachment}},
 			Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: volumeName, NodeName: node, Role: role, Epoch: epoch},
 			Status:     apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, VMID: vms + node, UID: "given"},
 		}

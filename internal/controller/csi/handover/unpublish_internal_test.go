@@ -53,7 +53,7 @@ func attachmentOf(v *apiv1.AzVolume, node string, epoch int64) *apiv1.AzVolumeAt
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:  "ns",
 			Name:       apiv1.AttachmentName(v.Name, node),
-			Finalizers: []string{apiv1.Finalizer},
+			Finalizers: []string{apiv1.FinalizerAttachment},
 		},
 		Spec: apiv1.AzVolumeAttachmentSpec{
 			VolumeName: v.Name,
