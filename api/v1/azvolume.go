@@ -14,6 +14,7 @@ import (
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
+// +kubebuilder:subresource:scale:specpath=.spec.maxMountReplicaCount,statuspath=.status.replicas.ready
 // +kubebuilder:resource:scope=Namespaced,shortName=azv,categories=azuredisk
 // +kubebuilder:selectablefield:JSONPath=`.spec.disk.name`
 // +kubebuilder:selectablefield:JSONPath=`.spec.disk.resourceGroup`
@@ -89,7 +90,8 @@ const (
 // replicas, deletionPolicy, disk.persistentReservations, disk.cachingMode, which follows the
 // PersistentVolume, and what a VolumeAttributesClass can change of the disk: the DiskSettings,
 // disk.modifiedCachingMode and disk.iopsPerGiB. What Azure refuses permanently is reverted to what the
-// status says about the disk.
+// status says about the disk. Only the driver writes the spec, except for the fields that say that an
+// administrator may change them.
 //
 // +kubebuilder:validation:XValidation:rule="self.origin == oldSelf.origin",message="spec.origin is immutable"
 // +kubebuilder:validation:XValidation:rule="self.access == oldSelf.access",message="spec.access is immutable"
@@ -110,7 +112,7 @@ type AzVolumeSpec struct {
 	// +kubebuilder:validation:Minimum=1
 	CapacityBytes int64 `json:"capacityBytes"`
 	// MaxMountReplicaCount is the number of attachment replicas to keep besides the
-	// primary: 0 to disk.maxShares - 1.
+	// primary: 0 to disk.maxShares - 1. An administrator may change it, also with kubectl scale.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=14
 	MaxMountReplicaCount int32 `json:"maxMountReplicaCount"`
@@ -232,7 +234,7 @@ type DiskParameters struct {
 	// +optional
 	WriteAcceleratorEnabled bool `json:"writeAcceleratorEnabled,omitempty"`
 	// PersistentReservations reports whether the nodes that use the volume reserve its disk; empty
-	// means Auto. It takes effect when the volume is staged next. More values may be added; treat an
+	// means Auto. It takes effect when the volume is staged next. An administrator may change it. More values may be added; treat an
 	// unknown one as Auto.
 	// +optional
 	PersistentReservations ReservationMode `json:"persistentReservations,omitempty"`

@@ -59,7 +59,8 @@ const (
 	RoleReplica Role = "Replica"
 )
 
-// AzVolumeAttachmentSpec is what is wanted of an attachment.
+// AzVolumeAttachmentSpec is what is wanted of an attachment. Only the driver writes it, except for the fields
+// that say that an administrator may change them.
 //
 // +kubebuilder:validation:XValidation:rule="self.volumeName == oldSelf.volumeName",message="spec.volumeName is immutable"
 // +kubebuilder:validation:XValidation:rule="self.nodeName == oldSelf.nodeName",message="spec.nodeName is immutable"
@@ -83,7 +84,8 @@ type AzVolumeAttachmentSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	Epoch int64 `json:"epoch"`
 	// ReadOnly says that the volume was published to the node for reading only: the node mounts it
-	// so, and write-protects the device of a raw block volume. It means nothing for a Replica.
+	// so, and write-protects the device of a raw block volume. It means nothing for a Replica. An administrator may
+	// change it.
 	// +optional
 	ReadOnly bool `json:"readOnly,omitempty"`
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +17,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 )
 
 func TestMain(m *testing.M) { os.Exit(apiserver.Run(m)) }
@@ -470,4 +472,19 @@ func table(t *testing.T, namespace, resource string) string {
 		row += strings.Trim(string(text), `"`) + "|"
 	}
 	return row
+}
+
+// kubectl scale is how users change a number of replicas.
+func TestTheReplicasOfAVolumeAreScaled(t *testing.T) {
+	c, namespace := apiserver.Client(t), apiserver.Namespace(t)
+	v := newVolume(namespace, "scaled")
+	expect.Must(t, c.Create(t.Context(), v))
+	scale := &autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: 0}}
+	expect.Must(t, c.SubResource("scale").Update(t.Context(), v, client.WithSubResourceBody(scale)))
+	expect.Must(t, c.Get(t.Context(), client.ObjectKeyFromObject(v), v))
+	if v.Spec.MaxMountReplicaCount != 0 {
+		t.Errorf("got %d wanted replicas, want 0", v.Spec.MaxMountReplicaCount)
+	}
+	scale.Spec.Replicas = 2
+	refused(t, c.SubResource("scale").Update(t.Context(), v, client.WithSubResourceBody(scale)), "at most spec.disk.maxShares - 1")
 }

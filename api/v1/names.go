@@ -14,6 +14,33 @@ const maxNameLength = validation.DNS1123SubdomainMaxLength
 // AzVolume's name.
 const maxVolumeName = validation.LabelValueMaxLength
 
+// The labels that the driver sets when it creates an object, to select by. Nothing in the driver reads them.
+const (
+	// LabelVolumeName is on an AzVolumeAttachment: the name of its AzVolume.
+	LabelVolumeName = GroupName + "/volume-name"
+	// LabelNodeName is on an AzVolumeAttachment, unless the node's name is longer than a label's value can be.
+	LabelNodeName = GroupName + "/node-name"
+	// LabelClaimNamespace is on an AzVolume that was made for a claim: the namespace of spec.claimRef.
+	LabelClaimNamespace = GroupName + "/claim-namespace"
+)
+
+// AttachmentLabels returns the labels of an AzVolumeAttachment.
+func AttachmentLabels(volumeName, nodeName string) map[string]string {
+	labels := map[string]string{LabelVolumeName: volumeName}
+	if len(nodeName) <= validation.LabelValueMaxLength {
+		labels[LabelNodeName] = nodeName
+	}
+	return labels
+}
+
+// ClaimLabels returns the labels of an AzVolume that was made for a claim; none for nil.
+func ClaimLabels(claim *ClaimReference) map[string]string {
+	if claim == nil {
+		return nil
+	}
+	return map[string]string{LabelClaimNamespace: claim.Namespace}
+}
+
 // VolumeName returns the name of the AzVolume for a disk at Azure: the disk's name, made legal and
 // short enough for Kubernetes, and a hash of the whole resource ID without regard to case. Two
 // disks of one name, in two resource groups or subscriptions, have two AzVolumes. It depends on

@@ -79,7 +79,7 @@ func render(chart, profile string) ([]manifest, error) {
 		return nil, err
 	}
 	cmd := exec.Command(helm, "template", release, chart, "--namespace", namespace, "--no-hooks", "--kube-version", kubeVersion,
-		"--values", filepath.Join(chart, "values-"+profile+".yaml"))
+		"--set", "csiDriver.attachRequired=false", "--values", filepath.Join(chart, "values-"+profile+".yaml"))
 	var problem bytes.Buffer
 	cmd.Stderr = &problem
 	output, err := cmd.Output()

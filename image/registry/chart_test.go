@@ -26,7 +26,7 @@ func TestHelmInstallsTheChartFromARegistry(t *testing.T) {
 	}
 	home := t.TempDir()
 	cmd := exec.Command(helm(t), "template", "azuredisk", "oci://"+repository, "--version", "1.2.3", "--plain-http",
-		"--kube-version", "1.36.0")
+		"--kube-version", "1.36.0", "--set", "csiDriver.attachRequired=false")
 	cmd.Env = append(os.Environ(), "HELM_CONFIG_HOME="+home, "HELM_CACHE_HOME="+home, "HELM_DATA_HOME="+home)
 	output, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(output), "kind: DaemonSet") ||

@@ -103,6 +103,8 @@ func TestTheSchemaRefuses(t *testing.T) {
 			"scheduler.webhook.caBundle: must be"},
 		"a certificate of cert-manager without an Issuer": {"scheduler.webhook.certManager.enabled=true",
 			"scheduler.webhook.certManager.issuerRef.name: must name"},
+		"a mode of attachments that only a cluster knows": {"csiDriver.attachRequired=auto",
+			"csiDriver.attachRequired: auto, and there is no cluster to ask"},
 		"text where a number belongs":       {"controller.replicas=two", "/controller/replicas"},
 		"no replicas":                       {"controller.replicas=0", "/controller/replicas"},
 		"a weight out of range":             {"scheduler.weight=0", "/scheduler/weight"},

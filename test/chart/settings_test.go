@@ -498,7 +498,7 @@ func TestThisChartIsAnOptionalPartOfAnother(t *testing.T) {
 	must(t, os.CopyFS(filepath.Join(parent, "charts", "azuredisk"), os.DirFS(chartDir())))
 	rendered := func(enabled bool) []*unstructured.Unstructured {
 		output, err := helm(t, "template", release, parent, "--namespace", namespace, "--kube-version", kubeVersion,
-			"--set", fmt.Sprintf("azuredisk.enabled=%t", enabled), "--set", "azuredisk.imagePullSecrets[0].name=own",
+			"--set", fmt.Sprintf("azuredisk.enabled=%t,azuredisk.csiDriver.attachRequired=false", enabled), "--set", "azuredisk.imagePullSecrets[0].name=own",
 			"--set", "global.imageRegistry=mirror.example.com/x", "--set", "global.imagePullSecrets={all}")
 		if err != nil {
 			t.Fatalf("%v\n%s", err, output)

@@ -405,7 +405,8 @@ missing, and removes them itself.
 {{/*
 The effective csiDriver.attachRequired. If the value is not a boolean, it is the one with which the release runs: if the CSIDriver was deleted, the mode does not change
 under pods that run. In a new release it is the value of the existing CSIDriver, because Kubernetes does not allow a change of it. Without a CSIDriver it is true if a
-VolumeAttachment of the driver is attached, or if the chart does not create the CSIDriver (Kubernetes' default is true), and otherwise false.
+VolumeAttachment of the driver is attached, or if the chart does not create the CSIDriver (Kubernetes' default is true), and otherwise false. Where there is no
+cluster to ask, rendering fails: what is rendered does not depend on the tool.
 */}}
 {{- define "azuredisk.attachRequired" -}}
 {{- $there := include "azuredisk.csiDriverThere" . | fromYaml -}}
@@ -416,6 +417,8 @@ VolumeAttachment of the driver is attached, or if the chart does not create the 
 {{- $before -}}
 {{- else if hasKey $there "attachRequired" -}}
 {{- $there.attachRequired -}}
+{{- else if not (lookup "v1" "Namespace" "" "kube-system") -}}
+{{- fail (printf "csiDriver.attachRequired: auto, and there is no cluster to ask, because the manifests are only rendered. Set true if the CSIDriver %s of the cluster has true, and false if it has false or there is none. See docs/guides/without-volumeattachments.md" .Values.driverName) -}}
 {{- else -}}
 {{- or (not .Values.csiDriver.create) (ne (include "azuredisk.volumeAttachmentThere" .) "") -}}
 {{- end -}}

@@ -34,6 +34,7 @@ func Create(ctx context.Context, c client.Writer, namespace string,
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:  namespace,
 			Name:       apiv1.AttachmentName(spec.VolumeName, spec.NodeName),
+			Labels:     apiv1.AttachmentLabels(spec.VolumeName, spec.NodeName),
 			Finalizers: []string{apiv1.FinalizerAttachment},
 		},
 		Spec: spec,

@@ -98,6 +98,7 @@ func (s *Adopter) adopt(
 	}
 	if pv != nil {
 		v.Spec.ClaimRef = plan.ClaimOf(pv)
+		v.Labels = apiv1.ClaimLabels(v.Spec.ClaimRef)
 	}
 	if err := s.Client.Create(ctx, v); err != nil && !apierrors.IsAlreadyExists(err) {
 		return nil, fmt.Errorf("adopt disk: %w", err)

@@ -141,6 +141,7 @@ func (s *Provisioner) wanted(ctx context.Context, request *csi.CreateVolumeReque
 	}
 	if p.ClaimName != "" && p.ClaimNamespace != "" {
 		v.Spec.ClaimRef = &apiv1.ClaimReference{Namespace: p.ClaimNamespace, Name: p.ClaimName}
+		v.Labels = apiv1.ClaimLabels(v.Spec.ClaimRef)
 	}
 	return v, p, nil
 }
