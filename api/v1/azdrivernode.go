@@ -229,7 +229,7 @@ type NodeMaintenance struct {
 	Events []MaintenanceEvent `json:"events,omitempty"`
 }
 
-// MaintenanceKind is what Azure does to a VM.
+// MaintenanceType is what Azure does to a VM.
 // +kubebuilder:validation:Pattern=`^[A-Za-z0-9_]+$`
 // +kubebuilder:validation:MaxLength=64
 type MaintenanceType string

@@ -162,7 +162,7 @@ type AzVolumeAttachmentStatus struct {
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 }
 
-// ProofKind names what proves that a node can no longer write to a volume.
+// ProofType names what proves that a node can no longer write to a volume.
 // +kubebuilder:validation:Enum=Unstaged;Detached;VMDown;Preempted
 type ProofType string
 

@@ -73,11 +73,11 @@ func TestNoListenerIsOpenUnlessAsked(t *testing.T) {
 				"node":       "--metrics-address=:29705 --metrics-secure --health-address=127.0.0.1:29703",
 				"extender":   "--metrics-address=:29707 --metrics-secure --address=0 --health-address=:29709 --webhook-address=:29708",
 			}, 3},
-		"a certificate, which nodes do not get": {[]string{"metrics.listen=network,metrics.tlsSecretName=tls,node.metricsPort=0,scheduler.mode=off"}, map[string]string{
+		"a certificate, which nodes do not get": {[]string{"metrics.listen=network,metrics.tlsSecretName=tls,node.metricsPort=0,scheduler.mode=none"}, map[string]string{
 			"controller": "--metrics-address=:29704 --metrics-secure --metrics-cert-dir=/etc/azuredisk/metrics --health-address=:29702",
 			"node":       "--metrics-address=0 --health-address=127.0.0.1:29703",
 		}, 1},
-		"plain HTTP": {[]string{"metrics.listen=network,metrics.secure=false,scheduler.mode=off"},
+		"plain HTTP": {[]string{"metrics.listen=network,metrics.secure=false,scheduler.mode=none"},
 			map[string]string{"controller": "--metrics-address=:29704 --health-address=:29702",
 				"node": "--metrics-address=:29705 --health-address=127.0.0.1:29703"}, 2},
 	}

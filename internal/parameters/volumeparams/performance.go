@@ -119,7 +119,7 @@ const (
 	maxUltraDefaultMBps = 4000
 
 	ultraDefaultIOPSPerGiB = 1
-	// maxIOPSPerGB is the most that any SKU has for each GiB.
+	// maxIOPSPerGiB is the most that any SKU has for each GiB.
 	maxIOPSPerGiB = 1000
 )
 
