@@ -614,3 +614,28 @@ func TestTheDiskOfARestoredVolumeIsNotCreated(t *testing.T) {
 		}
 	}
 }
+
+// A claim can be renamed, restored or swapped while the disk stays the same.
+func TestTheClaimFollowsThePersistentVolume(t *testing.T) {
+	t.Parallel()
+	made := objects.NewVolume(func(v *apiv1.AzVolume) {
+		v.Status.DiskID, v.Status.SizeBytes, v.Spec.ClaimRef = "/disk", v.Spec.CapacityBytes, objects.Claim("shop/data")
+	})
+	if got := made.Claim().String(); got != "shop/data" {
+		t.Errorf("without a PersistentVolume: got claim %q, want that of the spec", got)
+	}
+	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}}
+	for _, claim := range []*corev1.ObjectReference{
+		{Namespace: "shop", Name: "data", UID: "1"}, {Namespace: "shop", Name: "restored", UID: "2"}, nil,
+	} {
+		pv.Spec.ClaimRef = claim
+		step := disk.Decide(disk.Input{Now: objects.Now, Volume: made, HasFinalizer: true, PersistentVolume: pv})
+		made.Status = step.Status
+		switch got := made.Status.ClaimRef; {
+		case claim == nil && got != nil:
+			t.Errorf("without a claim: got %s, want none", got)
+		case claim != nil && (got == nil || got.Name != claim.Name || got.Namespace != claim.Namespace || got.UID != claim.UID):
+			t.Errorf("got claim %s, want %s", got, claim.Name)
+		}
+	}
+}

@@ -135,7 +135,11 @@ func TestTheOptionsOfTheFilesystemAreCheckedAndRecorded(t *testing.T) {
 			if err != nil {
 				continue
 			}
-			if got := p.Volume(name).Spec.Filesystem.FilesystemOptions; got != test.want {
+			var got apiv1.FilesystemOptions
+			if fs := p.Volume(name).Spec.Filesystem; fs != nil {
+				got = fs.FilesystemOptions
+			}
+			if got != test.want {
 				t.Errorf("%s: got %+v, want %+v", name, got, test.want)
 			}
 		}
