@@ -629,7 +629,7 @@ func TestTheClaimFollowsThePersistentVolume(t *testing.T) {
 		{Namespace: "shop", Name: "data", UID: "1"}, {Namespace: "shop", Name: "restored", UID: "2"}, nil,
 	} {
 		pv.Spec.ClaimRef = claim
-		step := disk.Decide(disk.Input{Now: objects.Now, Volume: made, HasFinalizer: true, PersistentVolume: pv})
+		step := disk.Next(disk.Input{Now: objects.Now, Volume: made, HasFinalizer: true, PersistentVolume: pv})
 		made.Status = step.Status
 		switch got := made.Status.ClaimRef; {
 		case claim == nil && got != nil:
