@@ -8,7 +8,8 @@ cd "$(dirname "$0")/.."
 case "${1:?usage: hack/tool.sh controller-gen|crd-ref-docs|golangci-lint|govulncheck|promtool}" in
   controller-gen) module=tools package=sigs.k8s.io/controller-tools/cmd/controller-gen ;;
   crd-ref-docs)   module=tools package=github.com/elastic/crd-ref-docs ;;
-  golangci-lint)  module=tools/lint package=github.com/golangci/golangci-lint/v2/cmd/golangci-lint ;;
+  # golangci-lint with the linter of Kubernetes APIs in it.
+  golangci-lint)  module=tools/lint package=sigs.k8s.io/kube-api-linter/cmd/golangci-lint-kube-api-linter ;;
   govulncheck)    module=tools/vuln package=golang.org/x/vuln/cmd/govulncheck ;;
   promtool)       module=tools/prometheus package=github.com/prometheus/prometheus/cmd/promtool ;;
   *) echo "hack/tool.sh: no such tool: $1" >&2; exit 2 ;;

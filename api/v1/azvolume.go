@@ -302,7 +302,8 @@ const (
 
 // AzVolumeStatus is what is.
 type AzVolumeStatus struct {
-	// State is the life-cycle state of the disk. More values may be added; treat an unknown one as Pending.
+	// State is the life-cycle state of the disk, for display: programs read the conditions. More values may be
+	// added; treat an unknown one as Pending.
 	// +optional
 	State VolumeState `json:"state,omitempty"`
 	// DiskID is the disk's resource ID at Azure; it is also the CSI volume handle.

@@ -111,7 +111,8 @@ const (
 
 // AzVolumeAttachmentStatus is what is.
 type AzVolumeAttachmentStatus struct {
-	// State of the attachment at Azure. More values may be added; treat an unknown one as Pending.
+	// State of the attachment at Azure, for display: programs read the conditions. More values may be added;
+	// treat an unknown one as Pending.
 	// +optional
 	State AttachmentState `json:"state,omitempty"`
 	// Role that the driver has seen through: set once State is Attached. More values may be added; treat an
