@@ -367,7 +367,7 @@ func nodeFaults() map[string]fault {
 	says := func(kind, reason, message string) func(*stage) {
 		return func(s *stage) { s.nodes["b"].condition(kind, metav1.ConditionFalse, reason, message) }
 	}
-	ready := apiv1.NodeConditionReady
+	ready := apiv1.NodeConditionPluginReady
 	return map[string]fault{
 		"a node without the plug-in": {changed(cold(), func(s *stage) { s.nodes["b"].driver = nil }),
 			"NodeUnknown", "has not reported from node b", "spec.nodeName=b"},
@@ -494,7 +494,7 @@ func diskFaults() map[string]fault {
 			})
 			s.volume.Status.Replicas = &apiv1.ReplicaCount{Wanted: 1}
 			s.volume.Status.Conditions = append(s.volume.Status.Conditions, metav1.Condition{
-				Type: placement.ConditionReplicasAttached, Status: metav1.ConditionFalse,
+				Type: apiv1.VolumeConditionReplicasAttached, Status: metav1.ConditionFalse,
 				Reason: apiv1.ReasonReplicasMissing, Message: step.Why,
 			})
 		}), "ReplicasMissing", "a: the disk cannot be attached in the node's zone", "reasons that are named"},
@@ -502,7 +502,7 @@ func diskFaults() map[string]fault {
 			s.volume.Spec.MaxMountReplicaCount = 1
 			s.step(s.attaching(s.attachment("a", apiv1.RoleReplica, 0), operation.Job{}))
 			s.volume.Status.Conditions = append(s.volume.Status.Conditions, metav1.Condition{
-				Type: placement.ConditionReplicasAttached, Status: metav1.ConditionFalse, Reason: apiv1.ReasonReplicasMissing,
+				Type: apiv1.VolumeConditionReplicasAttached, Status: metav1.ConditionFalse, Reason: apiv1.ReasonReplicasMissing,
 				LastTransitionTime: *objects.Ago(time.Second),
 			})
 		}), "ReplicaAttaching", "A replica is being attached to node a", "expected to end by 12:00:59"},

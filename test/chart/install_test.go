@@ -330,7 +330,7 @@ func nodeWritesItsOwn(t *testing.T, kube client.Client) {
 		}, false},
 		{"say that it is ready", func() error {
 			before := own.DeepCopy()
-			meta.SetStatusCondition(&own.Status.Conditions, metav1.Condition{Type: apiv1.NodeConditionReady,
+			meta.SetStatusCondition(&own.Status.Conditions, metav1.Condition{Type: apiv1.NodeConditionPluginReady,
 				Status: metav1.ConditionTrue, Reason: apiv1.ReasonStarting})
 			return plugIn.Status().Patch(t.Context(), own, client.MergeFrom(before))
 		}, true},

@@ -11,7 +11,6 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 )
 
@@ -21,7 +20,7 @@ func TestANodeThatComesCompleteLeadsToVolumesThatLackReplicas(t *testing.T) {
 	t.Parallel()
 	object := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "n", Name: name} }
 	lacking := &apiv1.AzVolume{ObjectMeta: object("lacking"), Status: apiv1.AzVolumeStatus{Conditions: []metav1.Condition{
-		{Type: placement.ConditionReplicasAttached, Status: metav1.ConditionFalse, Reason: apiv1.ReasonReplicasMissing},
+		{Type: apiv1.VolumeConditionReplicasAttached, Status: metav1.ConditionFalse, Reason: apiv1.ReasonReplicasMissing},
 	}}}
 	here := &apiv1.AzVolumeAttachment{
 		ObjectMeta: object("here-node"),

@@ -344,7 +344,7 @@ func TestHeartbeatsAreFastOnlyWhereAReplicatedPrimaryLives(t *testing.T) {
 			return get(t, api)
 		}
 		first := after(time.Second)
-		if first.Status.HeartbeatSeconds != 30 || !meta.IsStatusConditionTrue(first.Status.Conditions, apiv1.NodeConditionReady) {
+		if first.Status.HeartbeatSeconds != 30 || !meta.IsStatusConditionTrue(first.Status.Conditions, apiv1.NodeConditionPluginReady) {
 			t.Errorf("first heartbeat = %+v", first.Status)
 		}
 		if got := after(28 * time.Second); !got.Status.HeartbeatTime.Equal(first.Status.HeartbeatTime) {

@@ -121,7 +121,7 @@ func TestVolume(t *testing.T) {
 		"a restart during a retry continues at once": {
 			disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating), failing(apiv1.VolumeCreating, 0),
 				func(v *apiv1.AzVolume) {
-					v.Status.Conditions = []metav1.Condition{{Type: disk.ConditionReady, Reason: apiv1.ReasonCreating}}
+					v.Status.Conditions = []metav1.Condition{{Type: apiv1.VolumeConditionReady, Reason: apiv1.ReasonCreating}}
 				})},
 			want{start: operation.WorkCreateDisk, state: apiv1.VolumeCreating, reason: apiv1.ReasonCreating}},
 		"a failed creation is not repeated at once": {
@@ -137,7 +137,7 @@ func TestVolume(t *testing.T) {
 		"the wait after a failure grows from the first failure, not from the creation of the volume": {
 			disk.Input{Volume: objects.NewVolume(state(""), failing(apiv1.VolumeCreationFailed, 10*time.Second),
 				func(v *apiv1.AzVolume) {
-					v.Status.Conditions = []metav1.Condition{{Type: disk.ConditionReady, Reason: apiv1.ReasonCreationFailed,
+					v.Status.Conditions = []metav1.Condition{{Type: apiv1.VolumeConditionReady, Reason: apiv1.ReasonCreationFailed,
 						LastTransitionTime: *objects.Ago(12 * time.Second)}}
 				})},
 			want{start: operation.WorkCreateDisk, state: apiv1.VolumeCreating, reason: apiv1.ReasonCreating}},
@@ -372,7 +372,7 @@ func TestADiskIsReadyWhileItIsChanged(t *testing.T) {
 	}
 	ready := func(v *apiv1.AzVolume) {
 		v.Status.Conditions = []metav1.Condition{
-			{Type: disk.ConditionReady, Status: metav1.ConditionTrue, LastTransitionTime: *objects.Ago(time.Hour)},
+			{Type: apiv1.VolumeConditionReady, Status: metav1.ConditionTrue, LastTransitionTime: *objects.Ago(time.Hour)},
 		}
 	}
 	grows := objects.NewVolume(notShared, asked(larger), ready, gathered)
@@ -393,7 +393,7 @@ func TestADiskIsReadyWhileItIsChanged(t *testing.T) {
 		if test.want == metav1.ConditionTrue {
 			since = objects.Ago(time.Hour)
 		}
-		if c := meta.FindStatusCondition(is.Conditions, disk.ConditionReady); c == nil || c.Status != test.want ||
+		if c := meta.FindStatusCondition(is.Conditions, apiv1.VolumeConditionReady); c == nil || c.Status != test.want ||
 			!c.LastTransitionTime.Equal(since) {
 			t.Errorf("%s: got condition %+v, want status %s since %s", name, c, test.want, since)
 		}
