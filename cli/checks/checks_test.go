@@ -280,7 +280,8 @@ func doctorFaults() map[string]fault {
 			})
 		}, "Heartbeats", checks.Failed, "2 of 2 nodes seem lost"},
 		"no probe reaches a node": {func(f *checks.Facts) {
-			meta.RemoveStatusCondition(&f.DriverNodes[1].Status.Conditions, apiv1.NodeConditionProbeable)
+			condition(&f.DriverNodes[1].Status.Conditions, apiv1.NodeConditionProbeable, metav1.ConditionUnknown,
+				apiv1.ReasonNotYetKnown)
 		}, "Probes", checks.Warning, "no probe has reached b"},
 		"probes fail": {func(f *checks.Facts) {
 			condition(&f.DriverNodes[1].Status.Conditions, apiv1.NodeConditionProbeable, metav1.ConditionFalse,

@@ -79,7 +79,7 @@ func TestEachConditionHoldsWhenNothingIsWrong(t *testing.T) {
 	})
 }
 
-// missing names an object of which a condition does not hold; "" if there is none.
+// missing names an object without a condition that holds; "" if there is none.
 func missing(t *testing.T, p *controlplane.ControlPlane, c cause.Condition) string {
 	t.Helper()
 	var nodes apiv1.AzDriverNodeList

@@ -96,8 +96,8 @@ func (w *ConditionWriter) Tick(ctx context.Context) error {
 }
 
 // conditions returns the node with the conditions as they are to be, nil if they are so already,
-// and the conditions that need an event. It does not change d, which is the cache's. Ready changes with
-// its parts, of which others write two, and needs no event besides theirs.
+// and the conditions that need an event. It does not change d, which is the cache's. Ready needs no event
+// besides those about its parts. Others write two of them.
 func (m *Monitor) conditions(d *apiv1.AzDriverNode) (changed *apiv1.AzDriverNode, told []metav1.Condition) {
 	if d.DeletionTimestamp != nil {
 		return nil, nil

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -47,6 +48,24 @@ func TestANodeThatComesCompleteLeadsToVolumesThatLackReplicas(t *testing.T) {
 		queue.ShutDown()
 		if slices.Sort(got); !slices.Equal(got, test.want) {
 			t.Errorf("a node that comes %s: got requests for %v, want %v", name, got, test.want)
+		}
+	}
+}
+
+// A volume is not reconciled because a node's summary or its guard has changed: the conditions that it
+// summarises are compared themselves.
+func TestASummaryImpairsNoNode(t *testing.T) {
+	t.Parallel()
+	node := func(kind string, status metav1.ConditionStatus) *apiv1.AzDriverNode {
+		return &apiv1.AzDriverNode{Status: apiv1.AzDriverNodeStatus{Conditions: []metav1.Condition{{Type: kind, Status: status}}}}
+	}
+	for kind, want := range map[string]bool{
+		apiv1.NodeConditionReady: false, apiv1.NodeConditionGuards: false, apiv1.NodeConditionProbeable: false,
+		apiv1.NodeConditionReachable: true, apiv1.NodeConditionPluginReady: true, apiv1.NodeConditionVMKnown: true,
+	} {
+		before, after := node(kind, metav1.ConditionTrue), node(kind, metav1.ConditionFalse)
+		if got := !equality.Semantic.DeepEqual(impaired(before), impaired(after)); got != want {
+			t.Errorf("%s becomes False: got a reconciliation %t, want %t", kind, got, want)
 		}
 	}
 }

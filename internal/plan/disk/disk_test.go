@@ -400,6 +400,30 @@ func TestADiskIsReadyWhileItIsChanged(t *testing.T) {
 	}
 }
 
+// The write that records the disk has all conditions of the disk. What a status had before stays.
+func TestADiskThatIsCreatedHasAllConditions(t *testing.T) {
+	t.Parallel()
+	v := objects.NewVolume()
+	v.Generation, v.Status = 3, apiv1.AzVolumeStatus{State: apiv1.VolumeCreating}
+	v.Status.Conditions = []metav1.Condition{{Type: apiv1.VolumeConditionPublished, Status: metav1.ConditionFalse,
+		Reason: apiv1.ReasonKubeletDown, ObservedGeneration: 2}}
+	job := operation.Job{Work: operation.WorkCreateDisk, Phase: operation.PhaseEnded,
+		Truth: operation.Truth{Disk: &provisioner.Disk{ID: "/disk", SizeBytes: 1 << 30, CompletionPercent: 100}}}
+	is := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v, Job: job}).Status
+	for kind, want := range map[string]string{
+		apiv1.VolumeConditionReady:          "True Created",
+		apiv1.VolumeConditionUpdated:        "True Updated",
+		apiv1.VolumeConditionDiskAsRecorded: "True DiskAsRecorded",
+		apiv1.VolumeConditionWritesKept:     "True NoWritesLost",
+		apiv1.VolumeConditionPublished:      "False KubeletDown",
+	} {
+		c := meta.FindStatusCondition(is.Conditions, kind)
+		if c == nil || string(c.Status)+" "+c.Reason != want || c.ObservedGeneration != v.Generation {
+			t.Errorf("got condition %s %+v, want %s of generation %d", kind, c, want, v.Generation)
+		}
+	}
+}
+
 func TestAPersistentVolumeThatNeedsItsDisk(t *testing.T) {
 	t.Parallel()
 	const retain, remove = corev1.PersistentVolumeReclaimRetain, corev1.PersistentVolumeReclaimDelete
