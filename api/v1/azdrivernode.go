@@ -13,8 +13,9 @@ import (
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Namespaced,shortName=azdn,categories=azuredisk
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Plug-in ready",type=string,JSONPath=`.status.conditions[?(@.type=="PluginReady")].status`,priority=1
 // +kubebuilder:printcolumn:name="Reachable",type=string,JSONPath=`.status.conditions[?(@.type=="Reachable")].status`
-// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Reachable")].reason`
 // +kubebuilder:printcolumn:name="VM size",type=string,JSONPath=`.spec.vmSize`
 // +kubebuilder:printcolumn:name="Zone",type=string,JSONPath=`.spec.zone`
 // +kubebuilder:printcolumn:name="Max disks",type=integer,JSONPath=`.status.capacity.maxDataDisks`
@@ -100,35 +101,6 @@ func (d *AzDriverNode) HeartbeatRequestedTime() *metav1.MicroTime {
 	return d.Spec.Requests.HeartbeatTime
 }
 
-// NodeConditionReady reports whether the node plug-in can stage volumes.
-const NodeConditionReady = "Ready"
-
-// NodeConditionReachable reports whether the node is there at all, as the controller sees it from
-// outside. Only the controller writes it. True has the reason HeartbeatFresh; Unknown has HeartbeatStale,
-// Maintenance or FencingHeldBack; False has NodeLost, VMDown or VMStopped.
-const NodeConditionReachable = "Reachable"
-
-// NodeConditionProbeable reports whether the controller's probes reach the node, so that a
-// controller that has just started knows what its predecessor had learnt. It is absent until a
-// probe was answered. Only the controller writes it. True has the reason AnswersProbes, on which node
-// plug-ins rely; False has ProbesDisabled or ProbesContradicted.
-const NodeConditionProbeable = "Probeable"
-
-// NodeConditionVMKnown reports whether the controller believes which VM the node says to be. It is
-// absent until it was False. Only the controller writes it.
-const NodeConditionVMKnown = "VMKnown"
-
-// NodeConditionUndisturbed reports whether Azure leaves the node's VM alone. It is False from when
-// Azure announces maintenance for which the driver prepares (controller.maintenance) until the
-// maintenance has ended: the node gets no new replicas, and pods are not steered there. It is absent
-// until it was False. Only the controller writes it. False has the reason MaintenanceAnnounced, or PodsMove
-// if the driver moves pods away; True has NoMaintenance.
-const NodeConditionUndisturbed = "Undisturbed"
-
-// NodeConditionGuards says that the node is registered with disks of volumes that it has
-// not staged, because other nodes are fenced from them. It is True or absent.
-const NodeConditionGuards = "GuardsFencedNodes"
-
 // AzDriverNodeStatus is what the node plug-in reports of its node.
 type AzDriverNodeStatus struct {
 	// HeartbeatTime is the node's clock at its last report. Observers judge staleness
@@ -194,8 +166,8 @@ type AzDriverNodeStatus struct {
 	// Capacity is filled in by the controller from what Azure says of the VM and of its size.
 	// +optional
 	Capacity *NodeCapacity `json:"capacity,omitempty"`
-	// Conditions of the node plug-in: Ready, GuardsFencedNodes, and of the node as the controller
-	// sees it: Reachable, Probeable, OutOfService, VMKnown, Undisturbed.
+	// Conditions. The node plug-in writes PluginReady and GuardsFencedNodes, the controller Ready, Reachable,
+	// Probeable, VMKnown, Undisturbed and InService.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

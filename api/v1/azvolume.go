@@ -269,11 +269,6 @@ type VolumeSource struct {
 	SnapshotID string `json:"snapshotID,omitempty"`
 }
 
-// VolumeConditionPublished is False when a pod has waited for the volume for longer than 3 s, with the
-// cause as its reason, and True when that wait has ended. It is absent until then. Only the controller
-// writes it.
-const VolumeConditionPublished = "Published"
-
 // VolumeState is the state of an AzVolume.
 // +kubebuilder:validation:Pattern=`^[A-Za-z0-9_]+$`
 // +kubebuilder:validation:MaxLength=64
@@ -393,7 +388,7 @@ type AzVolumeStatus struct {
 	// Error is the last failure of the step that State names; unset on success.
 	// +optional
 	Error *Error `json:"error,omitempty"`
-	// Conditions of the volume: Ready, ReplicasAttached, Updated, DiskChanged, WritesLost, Published. The
+	// Conditions of the volume: Ready, Updated, DiskAsRecorded, WritesKept, ReplicasAttached, Published. The
 	// message of ReplicasAttached names the nodes that take no replica, and why.
 	// +optional
 	// +listType=map

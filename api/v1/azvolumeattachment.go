@@ -90,9 +90,6 @@ type AzVolumeAttachmentSpec struct {
 	ReadOnly bool `json:"readOnly,omitempty"`
 }
 
-// AttachmentConditionAttached is the condition type of AzVolumeAttachment: the disk is attached.
-const AttachmentConditionAttached = "Attached"
-
 // AttachmentState is the state of an AzVolumeAttachment.
 // +kubebuilder:validation:Pattern=`^[A-Za-z0-9_]+$`
 // +kubebuilder:validation:MaxLength=64

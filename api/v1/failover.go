@@ -1,10 +1,5 @@
 package v1
 
-// NodeConditionOutOfService reports whether the controller set Kubernetes' out-of-service taint on
-// the Node. It is written before the taint, so that the controller removes its own taint and no
-// other.
-const NodeConditionOutOfService = "OutOfService"
-
 // TaintNodeLost, with the effect NoSchedule, keeps new pods off a node that is fenced from volumes,
 // until it is Ready again and every fence is complete. Kubernetes itself learns of the loss much
 // later, and would start the pods on the lost node again.

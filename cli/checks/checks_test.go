@@ -30,7 +30,6 @@ import (
 	"github.com/azuredisk-csi/azuredisk/cli/explain"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/cause"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -165,7 +164,7 @@ func healthy() checks.Facts {
 		d.Status.HeartbeatTime = &metav1.MicroTime{Time: objects.Now.Add(-5 * time.Second)}
 		d.Status.Capacity = &apiv1.NodeCapacity{MaxDataDisks: 8, VMSize: "size"}
 		d.Status.Conditions = []metav1.Condition{
-			{Type: apiv1.NodeConditionReady, Status: metav1.ConditionTrue},
+			{Type: apiv1.NodeConditionPluginReady, Status: metav1.ConditionTrue},
 			{Type: apiv1.NodeConditionProbeable, Status: metav1.ConditionTrue, Reason: apiv1.ReasonAnswersProbes},
 		}
 		judged(d, nodehealth.Judgement{State: nodehealth.Healthy})
@@ -281,7 +280,8 @@ func doctorFaults() map[string]fault {
 			})
 		}, "Heartbeats", checks.Failed, "2 of 2 nodes seem lost"},
 		"no probe reaches a node": {func(f *checks.Facts) {
-			meta.RemoveStatusCondition(&f.DriverNodes[1].Status.Conditions, apiv1.NodeConditionProbeable)
+			condition(&f.DriverNodes[1].Status.Conditions, apiv1.NodeConditionProbeable, metav1.ConditionUnknown,
+				apiv1.ReasonNotYetKnown)
 		}, "Probes", checks.Warning, "no probe has reached b"},
 		"probes fail": {func(f *checks.Facts) {
 			condition(&f.DriverNodes[1].Status.Conditions, apiv1.NodeConditionProbeable, metav1.ConditionFalse,
@@ -299,7 +299,7 @@ func doctorFaults() map[string]fault {
 			f.Webhooks[0].Webhooks[0].ClientConfig.CABundle = authority(-time.Hour)
 		}, "Steering", checks.Failed, "was valid until"},
 		"a volume without its replica": {func(f *checks.Facts) {
-			condition(&f.Volumes[0].Status.Conditions, placement.ConditionReplicasAttached, metav1.ConditionFalse,
+			condition(&f.Volumes[0].Status.Conditions, apiv1.VolumeConditionReplicasAttached, metav1.ConditionFalse,
 				apiv1.ReasonReplicasMissing)
 		}, "Replicas", checks.Warning, "AzVolume vol lacks replicas"},
 		"a VolumeAttachment that nothing needs": {func(f *checks.Facts) {

@@ -12,7 +12,6 @@ import (
 	"github.com/azuredisk-csi/azuredisk/cli/explain"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/cause"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 )
 
 func (f Facts) registered() []problem {
@@ -33,8 +32,8 @@ func (f Facts) registered() []problem {
 		if !kubelets[d.Name] {
 			found = append(found, failed("the CSINode of node %s does not list the driver", d.Name))
 		}
-		for _, kind := range []string{apiv1.NodeConditionReady, apiv1.NodeConditionVMKnown} {
-			if c := meta.FindStatusCondition(d.Status.Conditions, kind); c != nil && c.Status != metav1.ConditionTrue {
+		for _, kind := range []string{apiv1.NodeConditionPluginReady, apiv1.NodeConditionVMKnown} {
+			if c := meta.FindStatusCondition(d.Status.Conditions, kind); c != nil && c.Status == metav1.ConditionFalse {
 				found = append(found, failed("node %s: %s", d.Name, c.Reason))
 			}
 		}
@@ -75,9 +74,10 @@ func (f Facts) probes() []problem {
 		switch {
 		case c != nil && c.Reason == apiv1.ReasonProbesDisabled:
 			return []problem{warning("probes are switched off (controller.failover.probe)")}
-		case c != nil && c.Status != metav1.ConditionTrue:
+		case c != nil && c.Status == metav1.ConditionFalse:
 			found = append(found, warning("node %s: heartbeats arrive, and probes fail", d.Name))
-		case c == nil && state == nodehealth.Healthy && f.Now.Sub(d.CreationTimestamp.Time) > settled:
+		case (c == nil || c.Status == metav1.ConditionUnknown) && state == nodehealth.Healthy &&
+			f.Now.Sub(d.CreationTimestamp.Time) > settled:
 			never = append(never, d.Name)
 		}
 	}
@@ -90,7 +90,7 @@ func (f Facts) probes() []problem {
 func (f Facts) replicas() []problem {
 	var found []problem
 	for _, v := range f.Volumes {
-		c := meta.FindStatusCondition(v.Status.Conditions, placement.ConditionReplicasAttached)
+		c := meta.FindStatusCondition(v.Status.Conditions, apiv1.VolumeConditionReplicasAttached)
 		if c == nil || c.Reason != apiv1.ReasonReplicasMissing || f.Now.Sub(c.LastTransitionTime.Time) < settled {
 			continue
 		}

@@ -19,7 +19,6 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/cli/collect"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
 )
 
@@ -71,7 +70,7 @@ func bundled(t *testing.T) (*stage, []client.Object) {
 	s.volume.Status.PersistentVolume = "pv"
 	s.volume.Status.Operation = &apiv1.Operation{Type: "AttachDisk", ResumeToken: planted}
 	s.volume.Status.Conditions = append(s.volume.Status.Conditions, metav1.Condition{
-		Type: placement.ConditionReplicasAttached, Status: metav1.ConditionFalse, Reason: apiv1.ReasonReplicasMissing,
+		Type: apiv1.VolumeConditionReplicasAttached, Status: metav1.ConditionFalse, Reason: apiv1.ReasonReplicasMissing,
 		Message: planted,
 	})
 	s.controller.Labels = map[string]string{"app.kubernetes.io/name": "azuredisk"}

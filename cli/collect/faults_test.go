@@ -367,7 +367,7 @@ func nodeFaults() map[string]fault {
 	says := func(kind, reason, message string) func(*stage) {
 		return func(s *stage) { s.nodes["b"].condition(kind, metav1.ConditionFalse, reason, message) }
 	}
-	ready := apiv1.NodeConditionReady
+	ready := apiv1.NodeConditionPluginReady
 	return map[string]fault{
 		"a node without the plug-in": {changed(cold(), func(s *stage) { s.nodes["b"].driver = nil }),
 			"NodeUnknown", "has not reported from node b", "spec.nodeName=b"},
@@ -494,7 +494,7 @@ func diskFaults() map[string]fault {
 			})
 			s.volume.Status.Replicas = &apiv1.ReplicaCount{Wanted: 1}
 			s.volume.Status.Conditions = append(s.volume.Status.Conditions, metav1.Condition{
-				Type: placement.ConditionReplicasAttached, Status: metav1.ConditionFalse,
+				Type: apiv1.VolumeConditionReplicasAttached, Status: metav1.ConditionFalse,
 				Reason: apiv1.ReasonReplicasMissing, Message: step.Why,
 			})
 		}), "ReplicasMissing", "a: the disk cannot be attached in the node's zone", "reasons that are named"},
@@ -502,7 +502,7 @@ func diskFaults() map[string]fault {
 			s.volume.Spec.MaxMountReplicaCount = 1
 			s.step(s.attaching(s.attachment("a", apiv1.RoleReplica, 0), operation.Job{}))
 			s.volume.Status.Conditions = append(s.volume.Status.Conditions, metav1.Condition{
-				Type: placement.ConditionReplicasAttached, Status: metav1.ConditionFalse, Reason: apiv1.ReasonReplicasMissing,
+				Type: apiv1.VolumeConditionReplicasAttached, Status: metav1.ConditionFalse, Reason: apiv1.ReasonReplicasMissing,
 				LastTransitionTime: *objects.Ago(time.Second),
 			})
 		}), "ReplicaAttaching", "A replica is being attached to node a", "expected to end by 12:00:59"},
@@ -516,6 +516,8 @@ func diskFaults() map[string]fault {
 					Update: &operation.Updated{Generation: 2, RefusedCapacity: disk.AttachedShared(s.volume)},
 				}})
 		}), "UpdateRefused", "only while it is attached nowhere", "end its pods first"},
+		"a growth that Azure has refused, and that is not in the spec any more": {changed(newStage(), claimAsked, unused, grows,
+			refusedGrowth), "UpdateRefused", "the subscription has no quota", "end its pods first"},
 		"a growth that is being made": {changed(newStage(), inUse, func(s *stage) {
 			s.volume.Spec.Disk.MaxShares, s.volume.Spec.CapacityBytes, s.volume.Generation = 1, 2<<30, 2
 			s.volume.Status.UpdateWantedTime = &metav1.MicroTime{Time: objects.Now.Add(-time.Second)}
@@ -630,6 +632,8 @@ func noFaults() map[string]fault {
 		"a snapshot":         {snapshot("azuredisk", map[string]any{"readyToUse": true}), "Healthy", "complete", "nothing"},
 		"a claim not used":   {changed(newStage(), claimAsked, unused), "NotUsed", "no node uses it", "nothing"},
 		"a claim that grows": {changed(newStage(), claimAsked, unused, grows), "NotUsed", "no node uses it", "nothing"},
+		"a claim whose growth was refused, and that does not ask for it any more": {changed(newStage(), claimAsked, unused,
+			refusedGrowth), "NotUsed", "no node uses it", "nothing"},
 		"a claim of a release with another name": {changed(newStage(), claimAsked, unused, grows, renamed), "NotUsed",
 			"no node uses it", "nothing"},
 		"a pod that is being deleted": {changed(newStage(), func(s *stage) { ends(runs(s.pod)) }), "PodEnding", "is being deleted on node b",
@@ -666,6 +670,14 @@ func unused(s *stage) {
 // grows is a claim that asks for more, which csi-resizer has not passed to the driver.
 func grows(s *stage) {
 	s.claim.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Ti")}
+}
+
+// refusedGrowth is a volume with a refusal in its record, after the spec was reverted.
+func refusedGrowth(s *stage) {
+	s.volume.Status.RefusedCapacity = &apiv1.Refusal{Generation: 2,
+		Error: apiv1.Error{Reason: string(provisioner.InsufficientCapacity), Message: "the subscription has no quota"}}
+	s.volume.Status.Conditions = []metav1.Condition{{Type: apiv1.VolumeConditionUpdated,
+		Status: metav1.ConditionTrue, Reason: apiv1.ReasonUpdated, LastTransitionTime: *objects.Ago(time.Minute)}}
 }
 
 // renamed is the driver in another namespace than its objects and with another name, beside another

@@ -81,7 +81,7 @@ func newNode(name, zone string) *node {
 	n.driver.Namespace = driverNS
 	n.driver.Spec = apiv1.AzDriverNodeSpec{VMID: vmID(name), VMSize: "Standard_D4s_v5", Location: "eastus", Zone: zone}
 	n.driver.Status.Capacity = &apiv1.NodeCapacity{MaxDataDisks: 8, VMSize: "Standard_D4s_v5"}
-	n.condition(apiv1.NodeConditionReady, metav1.ConditionTrue, "Registered", "")
+	n.condition(apiv1.NodeConditionPluginReady, metav1.ConditionTrue, "Registered", "")
 	n.judged(nodehealth.Judgement{State: nodehealth.Healthy, Evidence: "the heartbeat is fresh"})
 	return n
 }

@@ -137,7 +137,7 @@ func (f Facts) nodeChain(name string) []Link {
 				link.Since = moment(c.LastTransitionTime)
 			}
 		}
-		if c := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionReady); c != nil {
+		if c := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionPluginReady); c != nil {
 			parts = append(parts, "node plug-in "+c.Reason)
 		}
 		if id := f.identity(name); id.Zone != "" {

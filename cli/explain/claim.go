@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/refusal"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -169,7 +168,7 @@ func (f Facts) pendingByEvents(v *Volume) Finding {
 // creation explains an AzVolume whose disk is not created.
 func (f Facts) creation(v *Volume) Finding {
 	az := v.AzVolume
-	ready := meta.FindStatusCondition(az.Status.Conditions, disk.ConditionReady)
+	ready := meta.FindStatusCondition(az.Status.Conditions, apiv1.VolumeConditionReady)
 	switch {
 	case ready != nil && ready.Reason == apiv1.ReasonFilling:
 		return find(apiv1.ReasonFilling, "Azure copies the content of the source into the disk of %s.", v.claim()).

@@ -12,9 +12,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 )
 
 // VolumeRow is one volume in the list of all.
@@ -98,8 +96,7 @@ func volumeRow(az *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment) Volu
 	return row
 }
 
-// volumeReasons are the reasons of the conditions that are not True, except where no replicas are
-// wanted.
+// volumeReasons are the reasons of the conditions that are not True.
 func volumeReasons(az *apiv1.AzVolume) []string {
 	var reasons []string
 	switch {
@@ -108,13 +105,12 @@ func volumeReasons(az *apiv1.AzVolume) []string {
 	case az.DeletionTimestamp != nil:
 		reasons = append(reasons, apiv1.ReasonDeletionHeld)
 	}
-	if meta.IsStatusConditionTrue(az.Status.Conditions, disk.ConditionWritesLost) {
-		reasons = append(reasons, apiv1.ReasonFlushFailed)
-	}
-	for _, kind := range []string{disk.ConditionReady, disk.ConditionUpdated, placement.ConditionReplicasAttached} {
+	for _, kind := range []string{
+		apiv1.VolumeConditionWritesKept, apiv1.VolumeConditionReady, apiv1.VolumeConditionUpdated,
+		apiv1.VolumeConditionReplicasAttached,
+	} {
 		c := meta.FindStatusCondition(az.Status.Conditions, kind)
-		if c != nil && c.Status != metav1.ConditionTrue && c.Reason != apiv1.ReasonReplicasNotWanted &&
-			!slices.Contains(reasons, c.Reason) {
+		if c != nil && c.Status != metav1.ConditionTrue && !slices.Contains(reasons, c.Reason) {
 			reasons = append(reasons, c.Reason)
 		}
 	}
@@ -185,7 +181,7 @@ func nodeRow(d *apiv1.AzDriverNode, attachments []*apiv1.AzVolumeAttachment) Nod
 		row.Zone = d.Spec.Location + "-" + d.Spec.Zone
 	}
 	for _, kind := range []string{
-		apiv1.NodeConditionReachable, apiv1.NodeConditionReady, apiv1.NodeConditionVMKnown, apiv1.NodeConditionUndisturbed,
+		apiv1.NodeConditionReachable, apiv1.NodeConditionPluginReady, apiv1.NodeConditionVMKnown, apiv1.NodeConditionUndisturbed,
 	} {
 		if c := meta.FindStatusCondition(d.Status.Conditions, kind); c != nil && c.Status != metav1.ConditionTrue {
 			row.Reasons = append(row.Reasons, c.Reason)

@@ -11,9 +11,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/cli/explain"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
 )
 
@@ -52,12 +50,15 @@ func TestARowOfAVolume(t *testing.T) {
 			objects.Attachments(attachment("a", primary, attached)), "shop|data|Created|a (Releasing)|0/1||"},
 		"a replica that is not attached, and one that is deleted": {
 			objects.NewVolume(provisionedFor("shop/data"), objects.Owned("", 4, apiv1.OwnershipReleased),
-				conditioned(placement.ConditionReplicasAttached, apiv1.ReasonReplicasMissing)),
+				conditioned(apiv1.VolumeConditionReplicasAttached, apiv1.ReasonReplicasMissing)),
 			objects.Attachments(attachment("a", replica, apiv1.AttachmentAttaching),
 				objects.Deleted(attachment("b", replica, attached))), "shop|data|Created (ReplicasMissing)||0/1||"},
 		"a volume that wants no replicas now": {
 			objects.NewVolume(provisionedFor("shop/data"), objects.NeverOwned,
-				conditioned(placement.ConditionReplicasAttached, apiv1.ReasonReplicasNotWanted)), nil,
+				func(v *apiv1.AzVolume) {
+					v.Status.Conditions = []metav1.Condition{{Type: apiv1.VolumeConditionReplicasAttached,
+						Status: metav1.ConditionTrue, Reason: apiv1.ReasonReplicasNotWanted}}
+				}), nil,
 			"shop|data|Created||0/1||"},
 		"a raw block volume that two nodes use": {
 			objects.NewVolume(provisionedFor("shop/data"), objects.NeverOwned,
@@ -65,7 +66,7 @@ func TestARowOfAVolume(t *testing.T) {
 			objects.Attachments(attachment("b", primary, attached), attachment("a", primary, attached)),
 			"shop|data|Created|a,b|0/0||"},
 		"a disk that was adopted, and that Azure refuses to change": {
-			objects.NewVolume(objects.NeverOwned, conditioned(disk.ConditionUpdated, apiv1.ReasonUpdateRefused),
+			objects.NewVolume(objects.NeverOwned, conditioned(apiv1.VolumeConditionUpdated, apiv1.ReasonUpdateRefused),
 				func(v *apiv1.AzVolume) { v.Status.PersistentVolume = "pv" }), nil, "|pv|Created (UpdateRefused)||0/1||"},
 		"a volume that is being deleted": {
 			objects.NewVolume(objects.NeverOwned,

@@ -95,7 +95,7 @@ func (f Facts) cannotTake(name string) (Finding, bool) {
 		c.Status == metav1.ConditionFalse {
 		return find(c.Reason, "The driver does not know which VM node %s is.", name).quoting(c.Message).seen(seen...), true
 	}
-	c := meta.FindStatusCondition(n.DriverNode.Status.Conditions, apiv1.NodeConditionReady)
+	c := meta.FindStatusCondition(n.DriverNode.Status.Conditions, apiv1.NodeConditionPluginReady)
 	if c != nil && c.Status == metav1.ConditionFalse {
 		v := find(c.Reason, "The node plug-in on node %s is not ready: %s.", name, c.Reason).quoting(c.Message).seen(seen...)
 		switch {
@@ -227,7 +227,7 @@ func (f Facts) nodeEvidence(name string) []Evidence {
 	}
 	if n.DriverNode != nil {
 		for _, c := range n.DriverNode.Status.Conditions {
-			if c.Type == apiv1.NodeConditionReachable || c.Type == apiv1.NodeConditionReady {
+			if c.Type == apiv1.NodeConditionReachable || c.Type == apiv1.NodeConditionPluginReady {
 				all = append(all, Evidence{
 					Object: "AzDriverNode " + name,
 					Says:   fmt.Sprintf("%s: %s (%s)", c.Type, c.Status, c.Reason),

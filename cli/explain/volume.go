@@ -7,11 +7,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -143,7 +142,7 @@ func (f Facts) deletion(v *Volume) Finding {
 			since)
 	}
 	if e := az.Status.Error; e != nil && az.Status.State == apiv1.VolumeDeletionFailed {
-		c := meta.FindStatusCondition(az.Status.Conditions, disk.ConditionReady)
+		c := meta.FindStatusCondition(az.Status.Conditions, apiv1.VolumeConditionReady)
 		return f.failed(e, apiv1.ReasonDeletionFailed, "delete disk "+az.Spec.Disk.Name, transition(c, e.FailureTime.Time)).
 			seen(f.azEvidence(v)...)
 	}
@@ -168,17 +167,21 @@ func (f Facts) degraded(v *Volume, healthy Finding) Finding {
 	if az == nil {
 		return healthy
 	}
-	if c := meta.FindStatusCondition(az.Status.Conditions, disk.ConditionUpdated); c != nil {
+	if c := meta.FindStatusCondition(az.Status.Conditions, apiv1.VolumeConditionUpdated); c != nil {
 		if finding, ok := f.update(v, c); ok {
 			return finding
 		}
+	}
+	if refusal := refused(v); refusal != nil {
+		return find(apiv1.ReasonUpdateRefused, "Azure refuses the change of the disk of %s.", v.claim()).quoting(refusal.Message).
+			seen(f.azEvidence(v)...)
 	}
 	if asksForGrowth(v) {
 		if finding, ok := f.driver(sidecarResizer); ok {
 			return finding
 		}
 	}
-	c := meta.FindStatusCondition(az.Status.Conditions, placement.ConditionReplicasAttached)
+	c := meta.FindStatusCondition(az.Status.Conditions, apiv1.VolumeConditionReplicasAttached)
 	if c != nil && c.Reason == apiv1.ReasonReplicasMissing {
 		ready, wanted := int32(0), az.WantedReplicas()
 		if r := az.Status.Replicas; r != nil {
@@ -193,12 +196,13 @@ func (f Facts) degraded(v *Volume, healthy Finding) Finding {
 			healthy.Sentence, ready, wanted)
 		return missing.quoting(c.Message).seen(f.azEvidence(v)...)
 	}
-	if c := meta.FindStatusCondition(az.Status.Conditions, disk.ConditionReady); az.DeletionTimestamp != nil && c != nil &&
+	if c := meta.FindStatusCondition(az.Status.Conditions, apiv1.VolumeConditionReady); az.DeletionTimestamp != nil && c != nil &&
 		c.Reason == apiv1.ReasonDeletionHeld {
 		healthy = find(apiv1.ReasonDeletionHeld, "%s AzVolume %s was deleted; the driver keeps it, and the volume works as before.",
 			healthy.Sentence, az.Name).quoting(c.Message)
 	}
-	if c := meta.FindStatusCondition(az.Status.Conditions, disk.ConditionWritesLost); c != nil {
+	if c := meta.FindStatusCondition(az.Status.Conditions, apiv1.VolumeConditionWritesKept); c != nil &&
+		c.Status == metav1.ConditionFalse {
 		healthy = find(apiv1.ReasonFlushFailed, "%s The last data that a pod wrote to it on a former node may be lost.", healthy.Sentence).
 			quoting(c.Message)
 	}
@@ -213,6 +217,20 @@ func asksForGrowth(v *Volume) bool {
 	}
 	wanted := v.Claim.Spec.Resources.Requests.Storage()
 	return wanted.Cmp(*v.Claim.Status.Capacity.Storage()) > 0 && v.AzVolume.Spec.CapacityBytes < wanted.Value()
+}
+
+// refused returns the refusal of what the claim still asks for; nil if nothing was refused, or the claim asks
+// for something else by now. Without the claim the last refusal counts.
+func refused(v *Volume) *apiv1.Refusal {
+	status, claim := v.AzVolume.Status, v.Claim
+	if status.RefusedCapacity != nil && (claim == nil || asksForGrowth(v)) {
+		return status.RefusedCapacity
+	}
+	if status.RefusedSettings != nil && (claim == nil ||
+		ptr.Deref(claim.Spec.VolumeAttributesClassName, "") != ptr.Deref(claim.Status.CurrentVolumeAttributesClassName, "")) {
+		return status.RefusedSettings
+	}
+	return nil
 }
 
 // replicaOn names a node to which a replica is being attached.

@@ -95,7 +95,7 @@ func (l *lab) node(t *testing.T, name string, staged ...string) {
 	d.Namespace, d.Spec = l.namespace, apiv1.AzDriverNodeSpec{VMID: vm, Location: "eastus", Zone: "1"}
 	d.Status.Capacity = &apiv1.NodeCapacity{MaxDataDisks: 8, ForeignDisks: 1}
 	d.Status.Conditions = []metav1.Condition{
-		{Type: apiv1.NodeConditionReady, Status: metav1.ConditionTrue, Reason: "Registered", LastTransitionTime: now},
+		{Type: apiv1.NodeConditionPluginReady, Status: metav1.ConditionTrue, Reason: "Registered", LastTransitionTime: now},
 		{Type: apiv1.NodeConditionReachable, Status: metav1.ConditionTrue, Reason: apiv1.ReasonHeartbeatFresh,
 			LastTransitionTime: now},
 	}

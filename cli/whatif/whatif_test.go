@@ -58,7 +58,7 @@ func (w *town) node(name, zone string) {
 	d := objects.Report(name)
 	d.Spec.Zone, d.Spec.Location, d.Spec.VMSize = zone, "eastus", "size"
 	d.Status.Capacity = &apiv1.NodeCapacity{MaxDataDisks: 4, VMSize: "size"}
-	d.Status.Conditions = []metav1.Condition{{Type: apiv1.NodeConditionReady, Status: metav1.ConditionTrue}}
+	d.Status.Conditions = []metav1.Condition{{Type: apiv1.NodeConditionPluginReady, Status: metav1.ConditionTrue}}
 	meta.SetStatusCondition(&d.Status.Conditions, nodehealth.Condition(nodehealth.Judgement{State: nodehealth.Healthy}))
 	w.DriverNodes = append(w.DriverNodes, d)
 }

@@ -86,7 +86,8 @@ func spoken(d time.Duration) string {
 
 const reasonsHead = `# Reasons of conditions and events
 
-Conditions, events and log lines of the driver share one set of reasons. Find them with:
+Conditions, events and log lines of the driver share one set of reasons. [Conditions](conditions.md) has the types of
+conditions. Find the reasons with:
 
 ` + "```" + `
 kubectl describe azv,azva,azdn -n azure-disk-csi
@@ -133,6 +134,53 @@ func reasons() string {
 				name = fmt.Sprintf("[%s](../troubleshooting.md#%s)", name, strings.ToLower(c.ID))
 			}
 			wrap(&b, "* ", name+": "+c.Means)
+		}
+	}
+	return b.String()
+}
+
+const conditionsHead = `# Conditions
+
+The conditions of the custom resources. Wait for one with:
+
+` + "```" + `
+kubectl wait azdrivernodes --all -n azure-disk-csi --for=condition=Ready --timeout=3m
+` + "```" + `
+
+Each condition is there from the first visit of its writer: on an AzVolume when the disk exists, on an
+AzVolumeAttachment and an AzDriverNode from the first write of the status. True is the healthy status of all but
+` + "`GuardsFencedNodes`" + `, which informs: the node does its work with either status.
+
+The conditions of an AzVolume and of an AzVolumeAttachment have an ` + "`observedGeneration`" + `. Those of an AzDriverNode
+have none: they speak of the node, and each request to the node changes the generation of the object.
+
+More types, reasons and statuses may be added. [Reasons](reasons.md) says what each reason means. This page is
+generated from a table in internal/plan/cause.
+`
+
+// conditionsPage returns the page on the conditions.
+func conditionsPage() string {
+	var b strings.Builder
+	b.WriteString(conditionsHead)
+	kind := ""
+	for _, c := range cause.Conditions() {
+		if c.Kind != kind {
+			kind = c.Kind
+			fmt.Fprintf(&b, "\n## %s\n", kind)
+		}
+		fmt.Fprintf(&b, "\n### %s of %s\n\nWritten by the %s.\n\n", c.Type, c.Kind, c.Writer)
+		for _, m := range []struct {
+			status string
+			cause.Meaning
+		}{{"True", c.True}, {"False", c.False}, {"Unknown", c.Unknown}} {
+			if m.Text == "" {
+				continue
+			}
+			text := fmt.Sprintf("**%s**: %s Reasons: `%s`", m.status, m.Text, strings.Join(m.Reasons, "`, `"))
+			if m.Open {
+				text += ", or the reason of the holder's condition or Azure's refusal"
+			}
+			wrap(&b, "* ", text+".")
 		}
 	}
 	return b.String()

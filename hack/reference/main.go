@@ -72,6 +72,7 @@ func main() {
 	}
 	for file, text := range map[string]string{
 		"../troubleshooting.md": troubleshooting(), "reasons.md": reasons(), "checks.md": checksPage(),
+		"conditions.md": conditionsPage(),
 	} {
 		if err := os.WriteFile(filepath.Join(os.Args[1], file), []byte(text), 0o644); err != nil {
 			log.Fatal(err)

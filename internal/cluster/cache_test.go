@@ -13,7 +13,6 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/maintenance"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 )
 
 func TestPodsAreKeptAsFarAsPlacementLooksAtThem(t *testing.T) {
@@ -168,7 +167,7 @@ func TestWhatLacksReplicasOrWaitsForASlotIsIndexed(t *testing.T) {
 	t.Parallel()
 	volume := func(reason string) *apiv1.AzVolume {
 		return &apiv1.AzVolume{Status: apiv1.AzVolumeStatus{Conditions: []metav1.Condition{{
-			Type:   placement.ConditionReplicasAttached,
+			Type:   apiv1.VolumeConditionReplicasAttached,
 			Reason: reason,
 		}}}}
 	}

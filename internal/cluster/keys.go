@@ -156,7 +156,7 @@ func VolumePrimaryKeys(o client.Object) []string {
 // VolumeReplicasKeys are the keys of the index VolumeReplicas.
 func VolumeReplicasKeys(o client.Object) []string {
 	if v, ok := o.(*apiv1.AzVolume); ok {
-		if c := meta.FindStatusCondition(v.Status.Conditions, placement.ConditionReplicasAttached); c != nil &&
+		if c := meta.FindStatusCondition(v.Status.Conditions, apiv1.VolumeConditionReplicasAttached); c != nil &&
 			c.Reason == apiv1.ReasonReplicasMissing {
 			return []string{VolumeReplicasMissing}
 		}

@@ -172,7 +172,7 @@ func Disturbed(d *apiv1.AzDriverNode) bool {
 
 // health derives the health of a node for replicas. A node whose VM is not established gets none.
 func (n *Nodes) health(d *apiv1.AzDriverNode, node *corev1.Node, identity identity.Identity) nodehealth.State {
-	ready := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionReady)
+	ready := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionPluginReady)
 	return nodehealth.ForReplicas(nodehealth.ReplicaSigns{
 		Judgement: n.judge.Health(d.Name),
 		Node:      node,

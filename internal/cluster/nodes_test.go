@@ -56,7 +56,7 @@ func TestHealthForReplicasNeedsEverythingThatTheCacheHolds(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"},
 		Spec:       apiv1.AzDriverNodeSpec{VMID: vm},
 		Status: apiv1.AzDriverNodeStatus{Conditions: []metav1.Condition{{
-			Type:   apiv1.NodeConditionReady,
+			Type:   apiv1.NodeConditionPluginReady,
 			Status: metav1.ConditionFalse,
 		}}},
 	}

@@ -22,7 +22,7 @@ func node(name string, change ...func(*apiv1.AzDriverNode)) *apiv1.AzDriverNode 
 		Status: apiv1.AzDriverNodeStatus{
 			HeartbeatTime:          ptr.To(metav1.NewMicroTime(epoch)),
 			HeartbeatPeriodSeconds: 10,
-			Conditions: []metav1.Condition{{Type: apiv1.NodeConditionReady, Status: metav1.ConditionTrue,
+			Conditions: []metav1.Condition{{Type: apiv1.NodeConditionPluginReady, Status: metav1.ConditionTrue,
 				Reason: "Serving"}},
 		},
 	}

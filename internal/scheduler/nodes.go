@@ -135,7 +135,7 @@ func faultOf(d *apiv1.AzDriverNode, driverName string) Feasibility {
 		return Feasibility{faultLost, fmt.Sprintf("the controller of %s found the node lost: %s: %s", driverName, c.Reason,
 			c.Message)}
 	}
-	ready := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionReady)
+	ready := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionPluginReady)
 	switch {
 	case ready == nil:
 		return Feasibility{faultNotReady, "the node plug-in of " + driverName + " has not yet said that it is ready"}

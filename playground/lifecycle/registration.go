@@ -166,19 +166,19 @@ func (t *bench) awaitRegistered(ctx context.Context, earlier types.UID) error {
 				return errors.New("it is not ready")
 			}
 		}
-		ready, err := t.driverNodeReady(ctx)
+		ready, err := t.plugInReady(ctx)
 		return errors.Join(err, check(ready == "True", "its AzDriverNode is %q", ready), t.checkCSINode(ctx, t.node))
 	})
 }
 
-func (t *bench) driverNodeReady(ctx context.Context) (string, error) {
+func (t *bench) plugInReady(ctx context.Context) (string, error) {
 	n, err := t.dyn.Resource(azDriverNodes).Namespace(cluster.DriverNamespace).Get(ctx, t.node, metav1.GetOptions{})
 	if err != nil {
 		return "", err
 	}
 	conditions, _, err := unstructured.NestedSlice(n.Object, "status", "conditions")
 	for _, c := range conditions {
-		if c, ok := c.(map[string]any); ok && c["type"] == "Ready" {
+		if c, ok := c.(map[string]any); ok && c["type"] == "PluginReady" {
 			return fmt.Sprint(c["status"]), nil
 		}
 	}

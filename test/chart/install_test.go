@@ -309,6 +309,15 @@ func nodeWritesItsOwn(t *testing.T, kube client.Client) {
 		}
 		return errors.Join(errors.New("not refused"), err, client.IgnoreNotFound(kube.Delete(t.Context(), stranger)))
 	})
+	// judge writes one of the controller's conditions of itself.
+	judge := func(kind string) func() error {
+		return func() error {
+			o := own.DeepCopy()
+			meta.SetStatusCondition(&o.Status.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionTrue,
+				Reason: apiv1.ReasonStarting})
+			return plugIn.Status().Patch(t.Context(), o, client.MergeFrom(own))
+		}
+	}
 	steps := []struct {
 		what    string
 		do      func() error
@@ -328,9 +337,9 @@ func nodeWritesItsOwn(t *testing.T, kube client.Client) {
 		{"write the whole of its own, with what it does not know", func() error {
 			return plugIn.Update(t.Context(), own.DeepCopy())
 		}, false},
-		{"say that it is ready", func() error {
+		{"say that its plug-in is ready", func() error {
 			before := own.DeepCopy()
-			meta.SetStatusCondition(&own.Status.Conditions, metav1.Condition{Type: apiv1.NodeConditionReady,
+			meta.SetStatusCondition(&own.Status.Conditions, metav1.Condition{Type: apiv1.NodeConditionPluginReady,
 				Status: metav1.ConditionTrue, Reason: apiv1.ReasonStarting})
 			return plugIn.Status().Patch(t.Context(), own, client.MergeFrom(before))
 		}, true},
@@ -345,12 +354,8 @@ func nodeWritesItsOwn(t *testing.T, kube client.Client) {
 			o.Status.Capacity = &apiv1.NodeCapacity{MaxDataDisks: 64}
 			return plugIn.Status().Patch(t.Context(), o, client.MergeFrom(own))
 		}, false},
-		{"say that it is reachable", func() error {
-			o := own.DeepCopy()
-			meta.SetStatusCondition(&o.Status.Conditions, metav1.Condition{Type: apiv1.NodeConditionReachable,
-				Status: metav1.ConditionTrue, Reason: apiv1.ReasonStarting})
-			return plugIn.Status().Patch(t.Context(), o, client.MergeFrom(own))
-		}, false},
+		{"say that it is reachable", judge(apiv1.NodeConditionReachable), false},
+		{"say that it is ready as a whole", judge(apiv1.NodeConditionReady), false},
 		{"set a finalizer on its own", func() error {
 			o := own.DeepCopy()
 			o.Finalizers = []string{"example.com/stay"}

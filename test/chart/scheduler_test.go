@@ -267,7 +267,7 @@ func driverNode(namespace, name string) *apiv1.AzDriverNode {
 			HeartbeatTime:          ptr.To(metav1.NowMicro()),
 			HeartbeatPeriodSeconds: 3600,
 			Conditions: []metav1.Condition{{
-				Type:               apiv1.NodeConditionReady,
+				Type:               apiv1.NodeConditionPluginReady,
 				Status:             metav1.ConditionTrue,
 				Reason:             "Serving",
 				LastTransitionTime: metav1.Now(),

@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 	"github.com/azuredisk-csi/azuredisk/internal/rpc/status"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
@@ -206,7 +205,7 @@ func TestLaw5RestartWritesNothing(t *testing.T) {
 		p.Eventually("settled", func() string {
 			v := p.Volume("vol")
 			for _, c := range v.Status.Conditions {
-				if c.Type == placement.ConditionReplicasAttached && c.Status == metav1.ConditionTrue &&
+				if c.Type == apiv1.VolumeConditionReplicasAttached && c.Status == metav1.ConditionTrue &&
 					v.Status.Filesystem != nil {
 					return ""
 				}

@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 )
 
@@ -64,7 +63,7 @@ func TestLaw7ANodeThatNamesTheVMOfAnotherGetsNothing(t *testing.T) {
 			t.Errorf("got %v for a publish to the node that lies, want a refusal that names the providerID", err)
 		}
 		p.Eventually("no replica finds a place", func() string {
-			c := meta.FindStatusCondition(p.Volume("vol").Status.Conditions, placement.ConditionReplicasAttached)
+			c := meta.FindStatusCondition(p.Volume("vol").Status.Conditions, apiv1.VolumeConditionReplicasAttached)
 			if c == nil || c.Reason != apiv1.ReasonReplicasMissing || c.Message == "" || len(p.Attachments("vol")) != 1 {
 				return reasonOf(c)
 			}

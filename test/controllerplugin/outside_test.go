@@ -10,9 +10,9 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/rpc/status"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -31,8 +31,8 @@ func changeOutside(t *testing.T, p *controlplane.ControlPlane, name string, chan
 // changed returns what the condition of a volume says about its disk; "" if the disk is as
 // recorded.
 func changed(v *apiv1.AzVolume) string {
-	if c := meta.FindStatusCondition(v.Status.Conditions, disk.ConditionDiskChanged); c != nil &&
-		meta.IsStatusConditionTrue(v.Status.Conditions, c.Type) {
+	if c := meta.FindStatusCondition(v.Status.Conditions, apiv1.VolumeConditionDiskAsRecorded); c != nil &&
+		c.Status == metav1.ConditionFalse {
 		return c.Message
 	}
 	return ""

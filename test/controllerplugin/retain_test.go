@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
@@ -111,7 +110,7 @@ func TestARecordThatIsKeptWorksAsAnyOther(t *testing.T) {
 		uid := p.Volume(vol).UID
 		must(t, p.Client.Delete(t.Context(), p.Volume(vol)))
 		p.Eventually("the record is kept", func() string {
-			c := meta.FindStatusCondition(p.Volume(vol).Status.Conditions, disk.ConditionReady)
+			c := meta.FindStatusCondition(p.Volume(vol).Status.Conditions, apiv1.VolumeConditionReady)
 			if c.Reason != apiv1.ReasonDeletionHeld {
 				return c.Reason
 			}

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
@@ -69,7 +68,7 @@ func asIs(t *testing.T, p *controlplane.ControlPlane, name string) *apiv1.AzVolu
 }
 
 func updated(v *apiv1.AzVolume) string {
-	c := meta.FindStatusCondition(v.Status.Conditions, disk.ConditionUpdated)
+	c := meta.FindStatusCondition(v.Status.Conditions, apiv1.VolumeConditionUpdated)
 	if c == nil {
 		return ""
 	}

@@ -24,8 +24,6 @@ var otherNames = map[string][]string{
 	"internal/plan/lostnode/pods.go":         {"DaemonSet"},                    // a kind
 	"internal/plan/maintenance/move.go":      {"DaemonSet"},                    // a kind
 	"internal/plan/nodehealth/nodehealth.go": {"Healthy"},                      // a state
-	"internal/plan/disk/condition.go":        {"Updated", "DiskChanged"},       // types of conditions
-	"internal/plan/placement/condition.go":   {"ReplicasAttached"},             // a type of condition
 	"internal/plan/cause/cause.go":           {"Healthy"},                      // an outcome
 	"cli/checks/parts.go":                    {"DaemonSet"},                    // a kind
 	"cli/checks/preflight.go":                {"OtherDriver"},                  // a check

@@ -93,7 +93,7 @@ func (m *machine) csiNode() *storagev1.CSINode {
 // saysReady is the condition Ready of the AzDriverNode in one line.
 func (m *machine) saysReady() string {
 	m.t.Helper()
-	c := meta.FindStatusCondition(m.report().Status.Conditions, apiv1.NodeConditionReady)
+	c := meta.FindStatusCondition(m.report().Status.Conditions, apiv1.NodeConditionPluginReady)
 	if c == nil {
 		return ""
 	}

@@ -14,9 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
@@ -152,7 +150,7 @@ func (c *cluster) driverNode(i int, volumes []int) *apiv1.AzDriverNode {
 			BootID:                 uid("boot", i),
 			MountsScannedTime:      &now,
 			Conditions: []metav1.Condition{{
-				Type:               apiv1.NodeConditionReady,
+				Type:               apiv1.NodeConditionPluginReady,
 				Status:             metav1.ConditionTrue,
 				Reason:             "Serving",
 				Message:            "the node plug-in serves",
@@ -313,10 +311,18 @@ func (c *cluster) volume(v, node int) *apiv1.AzVolume {
 			Replicas:           &apiv1.ReplicaCount{Ready: replicas, Wanted: replicas},
 			Fencing:            apiv1.FencingPreemption,
 			Conditions: []metav1.Condition{
-				{Type: disk.ConditionReady, Status: metav1.ConditionTrue, Reason: apiv1.ReasonCreated, LastTransitionTime: now,
+				{Type: apiv1.VolumeConditionReady, Status: metav1.ConditionTrue, Reason: apiv1.ReasonCreated, LastTransitionTime: now,
 					ObservedGeneration: 1},
-				{Type: placement.ConditionReplicasAttached, Status: metav1.ConditionTrue,
+				{Type: apiv1.VolumeConditionReplicasAttached, Status: metav1.ConditionTrue,
 					Reason: apiv1.ReasonReplicasAttached, LastTransitionTime: now, ObservedGeneration: 1},
+				{Type: apiv1.VolumeConditionUpdated, Status: metav1.ConditionTrue, Reason: apiv1.ReasonUpdated,
+					LastTransitionTime: now, ObservedGeneration: 1},
+				{Type: apiv1.VolumeConditionDiskAsRecorded, Status: metav1.ConditionTrue, Reason: apiv1.ReasonDiskAsRecorded,
+					LastTransitionTime: now, ObservedGeneration: 1},
+				{Type: apiv1.VolumeConditionWritesKept, Status: metav1.ConditionTrue, Reason: apiv1.ReasonNoWritesLost,
+					LastTransitionTime: now, ObservedGeneration: 1},
+				{Type: apiv1.VolumeConditionPublished, Status: metav1.ConditionTrue, Reason: apiv1.ReasonPublished,
+					LastTransitionTime: now, ObservedGeneration: 1},
 			},
 			Primary: &apiv1.Ownership{NodeName: nodeName(node), Epoch: 1, State: apiv1.OwnershipHeld, LastTransitionTime: &now},
 		},

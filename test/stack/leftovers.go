@@ -36,7 +36,7 @@ func (s *Stack) awaitNodes(t testing.TB) {
 	err := s.Await(ctx, &apiv1.AzDriverNodeList{}, func(list client.ObjectList) string {
 		ready := map[string]bool{}
 		for _, node := range list.(*apiv1.AzDriverNodeList).Items {
-			ready[node.Name] = meta.IsStatusConditionTrue(node.Status.Conditions, apiv1.NodeConditionReady) &&
+			ready[node.Name] = meta.IsStatusConditionTrue(node.Status.Conditions, apiv1.NodeConditionPluginReady) &&
 				node.Status.Capacity != nil
 		}
 		for _, node := range s.Nodes {

@@ -61,12 +61,10 @@ func (r *Reconciler) record(ctx context.Context, o observed, w publishing.Wait) 
 	if o.Volume == nil {
 		return nil
 	}
-	status := apiv1.AzVolumeStatus{Conditions: slices.Clone(o.Volume.Status.Conditions)}
-	if !publishing.Recorded(&status, w, r.told.sameWait(o.name, w.Key)) {
+	changed := o.Volume.DeepCopy()
+	if !publishing.Recorded(changed, w, r.told.sameWait(o.name, w.Key)) {
 		return nil
 	}
-	changed := o.Volume.DeepCopy()
-	changed.Status.Conditions = status.Conditions
 	if err := kube.PatchStatus(ctx, r.Client, changed, o.Volume); err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("write what volume %s waits for: %w", o.name, err))
 	}

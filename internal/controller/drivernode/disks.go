@@ -9,6 +9,8 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -267,6 +269,13 @@ func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv
 	// for it.
 	status := a.Status
 	status.State, status.VMID, status.UID = apiv1.AttachmentPending, d.Spec.VMID, a.UID
+	meta.SetStatusCondition(&status.Conditions, metav1.Condition{
+		Type:               apiv1.AttachmentConditionAttached,
+		Status:             metav1.ConditionUnknown,
+		Reason:             apiv1.ReasonNotYetKnown,
+		ObservedGeneration: a.Generation,
+		LastTransitionTime: metav1.NewTime(r.Clock.Now()),
+	})
 	_, err = keeper.WriteStatus(ctx, r.Client, a, status)
 	// its own reconciler was first, and records the VM as well
 	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {

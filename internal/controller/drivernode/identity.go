@@ -17,12 +17,7 @@ import (
 // tellIdentity maintains the condition VMKnown, and writes an event on the Node when it turns
 // False. The condition decides nothing: the node can write it, too.
 func (r *Reconciler) tellIdentity(ctx context.Context, d *apiv1.AzDriverNode, established identity.Identity) error {
-	c := metav1.Condition{
-		Type:               apiv1.NodeConditionVMKnown,
-		Status:             metav1.ConditionTrue,
-		Reason:             apiv1.ReasonVMEstablished,
-		LastTransitionTime: metav1.NewTime(r.Clock.Now()),
-	}
+	c := r.vmKnown()
 	if established.VMID == "" {
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, established.Reason, established.Message
 	}
@@ -36,6 +31,16 @@ func (r *Reconciler) tellIdentity(ctx context.Context, d *apiv1.AzDriverNode, es
 			"%s; no disk is attached to the node", c.Message)
 	}
 	return nil
+}
+
+// vmKnown is the condition VMKnown of a node that is believed.
+func (r *Reconciler) vmKnown() metav1.Condition {
+	return metav1.Condition{
+		Type:               apiv1.NodeConditionVMKnown,
+		Status:             metav1.ConditionTrue,
+		Reason:             apiv1.ReasonVMEstablished,
+		LastTransitionTime: metav1.NewTime(r.Clock.Now()),
+	}
 }
 
 // rivals requests the other nodes that name the VM of an AzDriverNode: their identities may have

@@ -204,14 +204,16 @@ func (r *Reconciler) fillCapacity(ctx context.Context, d *apiv1.AzDriverNode, id
 	return nil
 }
 
-// writeCapacity writes the capacity, and the first conditions of a new node. If another writer of
-// conditions comes first, it writes the capacity alone.
+// writeCapacity writes the capacity, and the first conditions of a new node, whose VM is known. If another
+// writer of conditions comes first, it writes the capacity alone; the reconciliation that follows it writes
+// VMKnown.
 func (r *Reconciler) writeCapacity(ctx context.Context, d *apiv1.AzDriverNode, capacity apiv1.NodeCapacity) error {
 	changed := d.DeepCopy()
 	changed.Status.Capacity = &capacity
 	if d.Status.Capacity == nil && r.FirstConditions != nil {
 		all := changed.DeepCopy()
-		for _, c := range r.FirstConditions(d) {
+		meta.SetStatusCondition(&all.Status.Conditions, r.vmKnown())
+		for _, c := range r.FirstConditions(all) {
 			meta.SetStatusCondition(&all.Status.Conditions, c)
 		}
 		if err := kube.PatchStatus(ctx, r.Client, all, d); !apierrors.IsConflict(err) {
@@ -249,7 +251,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 		For(&apiv1.AzDriverNode{}, builder.WithPredicates(cluster.Changed(func(d *apiv1.AzDriverNode) any {
 			vm := d.Spec
 			vm.Requests = nil // a request for a heartbeat changes nothing here
-			return []any{vm, d.FenceRequests()}
+			return []any{vm, d.FenceRequests(), d.Status.Capacity == nil}
 		}))).
 		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(r.rivals),
 			builder.WithPredicates(cluster.Changed(func(d *apiv1.AzDriverNode) any { return d.Spec.VMID }))).

@@ -3,10 +3,12 @@ package drivernode_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	testingclock "k8s.io/utils/clock/testing"
@@ -387,6 +389,15 @@ func TestACountThatCouldNotBeWrittenIsMadeAgain(t *testing.T) {
 	}
 }
 
+// types are the types of a node's conditions, in their order.
+func types(d *apiv1.AzDriverNode) string {
+	var all []string
+	for _, c := range d.Status.Conditions {
+		all = append(all, c.Type)
+	}
+	return strings.Join(all, " ")
+}
+
 func TestTheFirstConditionsAreWrittenWithTheCapacity(t *testing.T) {
 	t.Parallel()
 	reachable := metav1.Condition{
@@ -396,7 +407,7 @@ func TestTheFirstConditionsAreWrittenWithTheCapacity(t *testing.T) {
 		LastTransitionTime: metav1.Now(),
 	}
 	ready := metav1.Condition{
-		Type:               apiv1.NodeConditionReady,
+		Type:               apiv1.NodeConditionPluginReady,
 		Status:             metav1.ConditionTrue,
 		Reason:             "Serving",
 		LastTransitionTime: metav1.Now(),
@@ -407,8 +418,8 @@ func TestTheFirstConditionsAreWrittenWithTheCapacity(t *testing.T) {
 		meanwhile []metav1.Condition
 		want      string
 	}{
-		"no other writer comes first":                   {nil, apiv1.NodeConditionReachable},
-		"the node comes first, and its condition stays": {[]metav1.Condition{ready}, apiv1.NodeConditionReady},
+		"no other writer comes first":                   {nil, "VMKnown Reachable"},
+		"the node comes first, and its condition stays": {[]metav1.Condition{ready}, "PluginReady"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -429,8 +440,15 @@ func TestTheFirstConditionsAreWrittenWithTheCapacity(t *testing.T) {
 			if got, _ := w.reconcile(); got != room(0) {
 				t.Errorf("got the capacity %+v, want %+v", got, room(0))
 			}
-			if got := read().Status.Conditions; len(got) != 1 || got[0].Type != test.want {
-				t.Errorf("got the conditions %v, want %s alone", got, test.want)
+			if got := types(read()); got != test.want {
+				t.Errorf("got the conditions %s, want %s", got, test.want)
+			}
+			version := read().ResourceVersion
+			w.reconcile()
+			if got := read(); !meta.IsStatusConditionTrue(got.Status.Conditions, apiv1.NodeConditionVMKnown) ||
+				test.meanwhile == nil && got.ResourceVersion != version {
+				t.Errorf("after the next reconciliation: got the conditions %v, want VMKnown, and no write if it was there",
+					got.Status.Conditions)
 			}
 		})
 	}

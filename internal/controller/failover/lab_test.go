@@ -93,7 +93,7 @@ func (l *lab) back(node string, await func(what string, check func() string)) {
 		d := &apiv1.AzDriverNode{}
 		l.must(l.Client.Get(l.Context(), client.ObjectKey{Namespace: l.Namespace, Name: node}, d))
 		if taints := l.Node(node).Spec.Taints; len(taints) > 0 ||
-			meta.IsStatusConditionTrue(d.Status.Conditions, apiv1.NodeConditionOutOfService) {
+			meta.IsStatusConditionFalse(d.Status.Conditions, apiv1.NodeConditionInService) {
 			return fmt.Sprintf("taints %v, conditions %v", taints, d.Status.Conditions)
 		}
 		return ""

@@ -43,7 +43,7 @@ func (r *Reconciler) taint(ctx context.Context, o observed, step lostnode.Step) 
 	var notRecorded error
 	if step.OutOfService == lostnode.TaintAdd {
 		// Written down first, for people: the taint itself says whose it is.
-		notRecorded = r.recordOutOfService(ctx, o, metav1.ConditionTrue, apiv1.ReasonVMDown, o.Health.Evidence)
+		notRecorded = r.recordInService(ctx, o, metav1.ConditionFalse, apiv1.ReasonVMDown, o.Health.Evidence)
 		if _, other := refusals(notRecorded); other != nil {
 			return notRecorded
 		}
@@ -67,7 +67,7 @@ func (r *Reconciler) taint(ctx context.Context, o observed, step lostnode.Step) 
 		r.journal.tainted(ctx, o, step)
 	}
 	if step.OutOfService == lostnode.TaintRemove {
-		return r.recordOutOfService(ctx, o, metav1.ConditionFalse, apiv1.ReasonNodeBack, "")
+		return r.recordInService(ctx, o, metav1.ConditionTrue, apiv1.ReasonNodeBack, "")
 	}
 	return notRecorded
 }
@@ -86,15 +86,14 @@ func change(node *corev1.Node, what lostnode.TaintChange, taint corev1.Taint) {
 	}
 }
 
-func (r *Reconciler) recordOutOfService(ctx context.Context, o observed, status metav1.ConditionStatus,
+func (r *Reconciler) recordInService(ctx context.Context, o observed, status metav1.ConditionStatus,
 	reason, message string) error {
 	changed := o.DriverNode.DeepCopy()
 	if !meta.SetStatusCondition(&changed.Status.Conditions, metav1.Condition{
-		Type:               apiv1.NodeConditionOutOfService,
+		Type:               apiv1.NodeConditionInService,
 		Status:             status,
 		Reason:             reason,
 		Message:            operation.Shorten(message),
-		ObservedGeneration: o.DriverNode.Generation,
 		LastTransitionTime: metav1.NewTime(r.Clock.Now()),
 	}) {
 		return nil

@@ -265,7 +265,7 @@ type observed struct {
 // marked reports whether there are taints on the node, or the record of one, that may have to be
 // removed.
 func (o observed) marked() bool {
-	if o.DriverNode != nil && meta.IsStatusConditionTrue(o.DriverNode.Status.Conditions, apiv1.NodeConditionOutOfService) {
+	if o.DriverNode != nil && meta.IsStatusConditionFalse(o.DriverNode.Status.Conditions, apiv1.NodeConditionInService) {
 		return true
 	}
 	return o.Node != nil && (lostnode.OurOutOfServiceTaint(o.Node) ||

@@ -19,6 +19,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/kube"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azdrivernodes/status,verbs=patch
@@ -36,7 +37,7 @@ const (
 	firstWriteWithin = 2 * time.Minute
 )
 
-// ConditionWriter keeps the conditions Reachable and Probeable of the AzDriverNodes in step with a
+// ConditionWriter keeps the conditions Ready, Reachable and Probeable of the AzDriverNodes in step with a
 // Monitor. Only the leader runs it.
 type ConditionWriter struct {
 	// Client reads from the cache.
@@ -58,7 +59,7 @@ func (w *ConditionWriter) Start(ctx context.Context) error {
 	log := ctrl.LoggerFrom(ctx)
 	for {
 		if err := w.Tick(ctx); err != nil && ctx.Err() == nil {
-			log.Error(err, "condition Reachable not written")
+			log.Error(err, "conditions of nodes not written")
 		}
 		select {
 		case <-ctx.Done():
@@ -95,34 +96,58 @@ func (w *ConditionWriter) Tick(ctx context.Context) error {
 }
 
 // conditions returns the node with the conditions as they are to be, nil if they are so already,
-// and the conditions that need an event. It does not change d, which is the cache's.
+// and the conditions that need an event. It does not change d, which is the cache's. Ready needs no event
+// besides those about its parts. Others write two of them.
 func (m *Monitor) conditions(d *apiv1.AzDriverNode) (changed *apiv1.AzDriverNode, told []metav1.Condition) {
 	if d.DeletionTimestamp != nil {
 		return nil, nil
 	}
 	m.mu.Lock()
-	all := m.detector.Conditions(d.Name, m.Clock.Now())
+	now := m.Clock.Now()
+	all := m.detector.Conditions(d.Name, now)
 	m.mu.Unlock()
+	next := d.Status.Conditions
+	if all == nil && meta.FindStatusCondition(next, apiv1.NodeConditionReachable) == nil {
+		return nil, nil
+	}
+	set := func(c metav1.Condition) {
+		if changed == nil {
+			changed, next = d, slices.Clone(next)
+		}
+		c.LastTransitionTime = metav1.NewTime(now)
+		meta.SetStatusCondition(&next, c)
+	}
 	for _, wanted := range all {
 		before := meta.FindStatusCondition(d.Status.Conditions, wanted.Type)
-		// The message of the moment of the change stays: a newer message is not worth a write.
-		if before != nil && before.Status == wanted.Status && before.Reason == wanted.Reason {
+		unknown, first := wanted.Reason == apiv1.ReasonNotYetKnown, before == nil || before.Reason == apiv1.ReasonNotYetKnown
+		// The message of the moment of the change stays: a newer message is not worth a write. What is not
+		// known to this process may be known to its predecessor.
+		if before != nil && (unknown || before.Status == wanted.Status && before.Reason == wanted.Reason) {
 			continue
 		}
-		if changed == nil {
-			changed = d.DeepCopy()
-		}
-		wanted.LastTransitionTime = metav1.NewTime(m.Clock.Now())
-		meta.SetStatusCondition(&changed.Status.Conditions, wanted)
-		if before != nil || wanted.Status != metav1.ConditionTrue {
+		set(wanted)
+		if !unknown && (!first || wanted.Status != metav1.ConditionTrue) {
 			told = append(told, wanted)
 		}
 	}
+	if changed != nil {
+		for _, c := range nodehealth.Missing(d) {
+			set(c)
+		}
+	}
+	if c, differs := nodehealth.Ready(next); differs {
+		set(c)
+	}
+	if changed == nil {
+		return nil, nil
+	}
+	changed = d.DeepCopy()
+	changed.Status.Conditions = next
 	return changed, told
 }
 
-// FirstConditions returns the conditions that are missing in the status of a node, if none of them
-// needs an event. The writer of a new node's capacity writes them with it, because a second write
+// FirstConditions returns the controller's conditions that are missing in the status of a node, if none of
+// them needs an event. The writer of a new node's capacity writes them with it, because a second write
 // for each node delays the first start in a large cluster.
 func (m *Monitor) FirstConditions(d *apiv1.AzDriverNode) []metav1.Condition {
 	changed, told := m.conditions(d)

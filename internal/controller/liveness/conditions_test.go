@@ -38,7 +38,7 @@ func (w *world) publisher() *publisher {
 		builder = builder.WithObjects(&apiv1.AzDriverNode{
 			ObjectMeta: metaName(name),
 			Status: apiv1.AzDriverNodeStatus{Conditions: []metav1.Condition{{
-				Type:               apiv1.NodeConditionReady,
+				Type:               apiv1.NodeConditionPluginReady,
 				Status:             metav1.ConditionTrue,
 				Reason:             "Ready",
 				LastTransitionTime: metav1.Now(),
@@ -61,7 +61,7 @@ func (p *publisher) reachable(name string) (short, message string) {
 	p.must(p.ConditionWriter.Tick(p.Context()))
 	d := &apiv1.AzDriverNode{}
 	p.must(p.Client.Get(p.Context(), client.ObjectKey{Namespace: namespace, Name: name}, d))
-	if !meta.IsStatusConditionTrue(d.Status.Conditions, apiv1.NodeConditionReady) {
+	if !meta.IsStatusConditionTrue(d.Status.Conditions, apiv1.NodeConditionPluginReady) {
 		p.Errorf("the node's own condition was lost: %v", d.Status.Conditions)
 	}
 	c := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionReachable)
@@ -170,6 +170,57 @@ func TestNothingIsWrittenThatHasNotChanged(t *testing.T) {
 	}
 }
 
+// Ready is written with Reachable, so that a failover needs no further write. It follows the node plug-in.
+func TestReadyIsWrittenWithTheConditionThatChanges(t *testing.T) {
+	w := newWorld(t)
+	n := w.add(5)[0]
+	w.sleep(40 * time.Second)
+	p := w.publisher()
+	api, writes := p.Client, 0
+	p.Client = interceptor.NewClient(api.(client.WithWatch), interceptor.Funcs{
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, patch client.Patch,
+			options ...client.SubResourcePatchOption) error {
+			if o.GetName() == n {
+				writes++
+			}
+			return c.SubResource(sub).Patch(ctx, o, patch, options...)
+		},
+	})
+	node := func() *apiv1.AzDriverNode {
+		d := &apiv1.AzDriverNode{}
+		w.must(api.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: n}, d))
+		return d
+	}
+	report := func(c metav1.Condition) {
+		d := node()
+		meta.SetStatusCondition(&d.Status.Conditions, c)
+		w.must(api.Status().Update(t.Context(), d))
+	}
+	expect := func(when, want string, most int) {
+		t.Helper()
+		w.must(p.Tick(t.Context()))
+		w.must(p.Tick(t.Context()))
+		c := meta.FindStatusCondition(node().Status.Conditions, apiv1.NodeConditionReady)
+		if got := string(c.Status) + " " + c.Reason; got != want || writes != most {
+			t.Errorf("%s: got %s after %d writes, want %s after %d", when, got, writes, want, most)
+		}
+		writes = 0
+	}
+	expect("at first", "Unknown NotYetKnown", 1)
+	report(metav1.Condition{Type: apiv1.NodeConditionVMKnown, Status: metav1.ConditionTrue, Reason: apiv1.ReasonVMEstablished})
+	expect("the VM is known", "True NodeReady", 1)
+	w.machines[n].beats = false
+	w.pass(20*time.Second, w.is(n, nodehealth.Suspect))
+	expect("silent", "Unknown HeartbeatStale", 1)
+	w.cut(n)
+	w.pass(20*time.Second, w.is(n, nodehealth.Lost))
+	expect("lost", "False NodeLost", 1)
+	w.beat(n)
+	expect("back", "True NodeReady", 1)
+	report(metav1.Condition{Type: apiv1.NodeConditionPluginReady, Status: metav1.ConditionFalse, Reason: apiv1.ReasonNotInCSINode})
+	expect("the registration is lost", "False NotInCSINode", 1)
+}
+
 // A new node's capacity is written soon, and its conditions with it: one write instead of two.
 func TestTheFirstConditionsOfANodeWaitForItsCapacity(t *testing.T) {
 	w := newWorld(t)
@@ -188,17 +239,20 @@ func TestTheFirstConditionsOfANodeWaitForItsCapacity(t *testing.T) {
 		t.Errorf("got the condition %s before the capacity, want none", got)
 	}
 	var names []string
-	for _, c := range w.monitor.FirstConditions(node()) {
+	known := node() // as the writer of the capacity knows it
+	meta.SetStatusCondition(&known.Status.Conditions, metav1.Condition{Type: apiv1.NodeConditionVMKnown, Status: metav1.ConditionTrue})
+	for _, c := range w.monitor.FirstConditions(known) {
 		names = append(names, c.Type+" "+string(c.Status))
 	}
-	if got, want := strings.Join(names, ", "), "Reachable True, Probeable True"; got != want {
+	want := "Reachable True, Probeable True, Undisturbed True, InService True, Ready True"
+	if got := strings.Join(names, ", "); got != want {
 		t.Errorf("to be written with the capacity: got %q, want %q", got, want)
 	}
 	w.sleep(2 * time.Minute)
 	if got, want := first(p.reachable(n)), "True HeartbeatFresh"; got != want {
 		t.Errorf("the capacity stays unknown: got the condition %q, want %q", got, want)
 	}
-	if left := w.monitor.FirstConditions(node()); left != nil {
+	if left := w.monitor.FirstConditions(node()); len(left) > 0 {
 		t.Errorf("got %v to be written with the capacity, want nothing, because the node has them", left)
 	}
 }

@@ -51,6 +51,7 @@ func described(c *metav1.Condition) string {
 func TestTheConditionFollowsWhatAzureAnnounces(t *testing.T) {
 	node := driverNode("node-a", metav1.ConditionTrue, apiv1.MaintenanceFreeze)
 	node.Status = apiv1.AzDriverNodeStatus{}
+	node.Spec.VMSize = "Standard_D4s_v5" // its capacity is looked up, and the condition is written with it
 	w := newWorld(t, node)
 	w.r.Policies = plan.Policies{apiv1.MaintenanceReboot: plan.Ignore}
 	events := func(kind apiv1.MaintenanceType) *apiv1.NodeMaintenance {

@@ -136,7 +136,7 @@ func (r *Reconciler) waitsFor(ctx context.Context, node *corev1.Node) (string, e
 	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: node.Name}, d); client.IgnoreNotFound(err) != nil {
 		return "", fmt.Errorf("get AzDriverNode: %w", err)
 	}
-	if !meta.IsStatusConditionTrue(d.Status.Conditions, apiv1.NodeConditionReady) {
+	if !meta.IsStatusConditionTrue(d.Status.Conditions, apiv1.NodeConditionPluginReady) {
 		return "the node plug-in has not reported that it is ready", nil
 	}
 	return "", nil
@@ -156,7 +156,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 		}))).
 		Watches(&storagev1.CSINode{}, sameName).
 		Watches(&apiv1.AzDriverNode{}, sameName, builder.WithPredicates(cluster.Changed(func(d *apiv1.AzDriverNode) any {
-			return meta.IsStatusConditionTrue(d.Status.Conditions, apiv1.NodeConditionReady)
+			return meta.IsStatusConditionTrue(d.Status.Conditions, apiv1.NodeConditionPluginReady)
 		}))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers}).
 		Complete(r)

@@ -12,7 +12,6 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
@@ -78,7 +77,7 @@ func (l *claimLab) told() []string {
 func (l *claimLab) replicas(status metav1.ConditionStatus, reason string, ready int32) {
 	l.o.volume.Status.Replicas.Ready = ready
 	l.o.volume.Status.Conditions = []metav1.Condition{{
-		Type: placement.ConditionReplicasAttached, Status: status, Reason: reason, Message: "b: no free slot",
+		Type: apiv1.VolumeConditionReplicasAttached, Status: status, Reason: reason, Message: "b: no free slot",
 		LastTransitionTime: metav1.NewTime(l.o.now),
 	}}
 }

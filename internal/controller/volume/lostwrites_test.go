@@ -41,7 +41,7 @@ func TestALossOfWritesIsAConditionAndEvents(t *testing.T) {
 		if len(told) != want || want > 0 && !strings.Contains(told[0], apiv1.ReasonFlushFailed) {
 			t.Errorf("reconciliation %d: got events %q, want %d", i, told, want)
 		}
-		c := meta.FindStatusCondition(step.Status.Conditions, disk.ConditionWritesLost)
+		c := meta.FindStatusCondition(step.Status.Conditions, apiv1.VolumeConditionWritesKept)
 		if c == nil || c.Reason != apiv1.ReasonFlushFailed || !strings.Contains(c.Message, "EIO on a") || step.RequeueAfter <= 0 {
 			t.Errorf("reconciliation %d: got condition %+v, again after %s; want the loss on node a", i, c, step.RequeueAfter)
 		}

@@ -69,20 +69,13 @@ func (r *Reconciler) planReplicas(ctx context.Context, o observed) (replicaPlan,
 // status sets the number of replicas and the condition ReplicasAttached.
 func (p replicaPlan) status(o observed, status *apiv1.AzVolumeStatus) {
 	status.Replicas = nil
-	if o.volume.Spec.MaxMountReplicaCount == 0 && len(p.Guards) == 0 {
-		if c := meta.FindStatusCondition(status.Conditions, placement.ConditionReplicasAttached); c != nil &&
-			c.Reason == apiv1.ReasonGuardsFencedNode {
-			meta.RemoveStatusCondition(&status.Conditions, c.Type)
-		}
-		return
-	}
 	// For some seconds of each move there is one replica more than wanted. Two more writes for that
 	// would delay the move.
 	if o.volume.Spec.MaxMountReplicaCount > 0 {
 		status.Replicas = &apiv1.ReplicaCount{Ready: int32(min(p.attached, p.target.Floor)), Wanted: int32(p.target.Floor)}
 	}
 	c := metav1.Condition{
-		Type:               placement.ConditionReplicasAttached,
+		Type:               apiv1.VolumeConditionReplicasAttached,
 		Status:             metav1.ConditionTrue,
 		Reason:             apiv1.ReasonReplicasAttached,
 		ObservedGeneration: o.volume.Generation,
@@ -92,7 +85,7 @@ func (p replicaPlan) status(o observed, status *apiv1.AzVolumeStatus) {
 	case p.target.Floor == 0 && len(p.Guards) > 0:
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, apiv1.ReasonGuardsFencedNode, p.guardsMessage()
 	case p.target.Floor == 0:
-		c.Status, c.Reason = metav1.ConditionFalse, apiv1.ReasonReplicasNotWanted
+		c.Reason = apiv1.ReasonReplicasNotWanted
 	case p.attached < p.target.Floor:
 		c.Status, c.Reason = metav1.ConditionFalse, apiv1.ReasonReplicasMissing
 		if p.Short {
@@ -137,7 +130,7 @@ func (r *Reconciler) actOnReplicas(ctx context.Context, o observed, p replicaPla
 // recover do not wait for it.
 func placeRetry(o observed) time.Duration {
 	missing := time.Duration(0)
-	if c := meta.FindStatusCondition(o.volume.Status.Conditions, placement.ConditionReplicasAttached); c != nil &&
+	if c := meta.FindStatusCondition(o.volume.Status.Conditions, apiv1.VolumeConditionReplicasAttached); c != nil &&
 		c.Status == metav1.ConditionFalse {
 		missing = o.now.Sub(c.LastTransitionTime.Time)
 	}

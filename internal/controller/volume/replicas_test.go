@@ -31,7 +31,7 @@ func TestTheStatusCountsReplicasAndSaysWhyOneIsMissing(t *testing.T) {
 		reason  string
 		message string
 	}{
-		"no replicas are asked for": {0, replicaPlan{}, nil, "", ""},
+		"no replicas are asked for": {0, replicaPlan{}, nil, apiv1.ReasonReplicasNotWanted, ""},
 		"one of two is there": {2, replicaPlan{target: placement.Target{Floor: 2}, attached: 1, Step: short},
 			&apiv1.ReplicaCount{Ready: 1, Wanted: 2}, apiv1.ReasonReplicasMissing, short.Why},
 		"one is on its way": {1, replicaPlan{target: placement.Target{Floor: 1}}, &apiv1.ReplicaCount{Ready: 0, Wanted: 1},
@@ -56,9 +56,13 @@ func TestTheStatusCountsReplicasAndSaysWhyOneIsMissing(t *testing.T) {
 			if !equality.Semantic.DeepEqual(status.Replicas, test.want) {
 				t.Errorf("got replicas %+v, want %+v", status.Replicas, test.want)
 			}
-			c := meta.FindStatusCondition(status.Conditions, placement.ConditionReplicasAttached)
-			if c == nil && test.reason != "" || c != nil && (c.Reason != test.reason || c.Message != test.message) {
-				t.Errorf("got condition %+v, want reason %q and message %q", c, test.reason, test.message)
+			c := meta.FindStatusCondition(status.Conditions, apiv1.VolumeConditionReplicasAttached)
+			if c == nil || c.Reason != test.reason || c.Message != test.message {
+				t.Fatalf("got condition %+v, want reason %q and message %q", c, test.reason, test.message)
+			}
+			fine := test.reason == apiv1.ReasonReplicasAttached || test.reason == apiv1.ReasonReplicasNotWanted
+			if is := c.Status == metav1.ConditionTrue; is != fine {
+				t.Errorf("got status %s for the reason %s, want True only if no wanted replica is missing", c.Status, c.Reason)
 			}
 			again := *status.DeepCopy()
 			o.now = o.now.Add(time.Minute)
@@ -146,16 +150,16 @@ func TestThePrimaryIsReadOnlyAsItsPersistentVolumeSays(t *testing.T) {
 	}
 }
 
-// The replica of a volume without replicas is kept and removed later: then nothing is left to say
-// about it.
+// The replica of a volume without replicas is kept and removed later: then the volume has what it wants.
 func TestTheConditionOfAKeptReplicaEnds(t *testing.T) {
 	t.Parallel()
 	o := observed{volume: &apiv1.AzVolume{}, now: time.Unix(1000, 0)}
 	var status apiv1.AzVolumeStatus
 	replicaPlan{Step: placement.Step{Guards: []placement.Guard{{Node: "x", For: "a"}}}}.status(o, &status)
 	replicaPlan{}.status(o, &status)
-	if len(status.Conditions) != 0 {
-		t.Errorf("got conditions %+v, want none", status.Conditions)
+	c := meta.FindStatusCondition(status.Conditions, apiv1.VolumeConditionReplicasAttached)
+	if c.Status != metav1.ConditionTrue || c.Reason != apiv1.ReasonReplicasNotWanted || c.Message != "" {
+		t.Errorf("got condition %+v, want True %s", c, apiv1.ReasonReplicasNotWanted)
 	}
 }
 

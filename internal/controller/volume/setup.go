@@ -145,7 +145,7 @@ func (r *Reconciler) lacking(ctx context.Context, namespace string) []reconcile.
 func impaired(d *apiv1.AzDriverNode) any {
 	found := statuses(d)
 	maps.DeleteFunc(found, func(kind string, status metav1.ConditionStatus) bool {
-		return status == metav1.ConditionTrue || kind == apiv1.NodeConditionProbeable
+		return status == metav1.ConditionTrue || kind == apiv1.NodeConditionProbeable || kind == apiv1.NodeConditionGuards
 	})
 	return found
 }
@@ -163,11 +163,13 @@ var onlySuitabilityChanged = predicate.Funcs{
 // suitability is what decides whether a node may get another replica.
 func suitability(d *apiv1.AzDriverNode) any { return []any{d.Status.Capacity, statuses(d)} }
 
+// statuses are the statuses of the conditions but Ready, which summarises others.
 func statuses(d *apiv1.AzDriverNode) map[string]metav1.ConditionStatus {
 	found := make(map[string]metav1.ConditionStatus, len(d.Status.Conditions))
 	for _, c := range d.Status.Conditions {
 		found[c.Type] = c.Status
 	}
+	delete(found, apiv1.NodeConditionReady)
 	return found
 }
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -11,7 +12,6 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 )
 
@@ -21,7 +21,7 @@ func TestANodeThatComesCompleteLeadsToVolumesThatLackReplicas(t *testing.T) {
 	t.Parallel()
 	object := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "n", Name: name} }
 	lacking := &apiv1.AzVolume{ObjectMeta: object("lacking"), Status: apiv1.AzVolumeStatus{Conditions: []metav1.Condition{
-		{Type: placement.ConditionReplicasAttached, Status: metav1.ConditionFalse, Reason: apiv1.ReasonReplicasMissing},
+		{Type: apiv1.VolumeConditionReplicasAttached, Status: metav1.ConditionFalse, Reason: apiv1.ReasonReplicasMissing},
 	}}}
 	here := &apiv1.AzVolumeAttachment{
 		ObjectMeta: object("here-node"),
@@ -48,6 +48,24 @@ func TestANodeThatComesCompleteLeadsToVolumesThatLackReplicas(t *testing.T) {
 		queue.ShutDown()
 		if slices.Sort(got); !slices.Equal(got, test.want) {
 			t.Errorf("a node that comes %s: got requests for %v, want %v", name, got, test.want)
+		}
+	}
+}
+
+// A volume is not reconciled because a node's summary or its guard has changed: the conditions that it
+// summarises are compared themselves.
+func TestASummaryImpairsNoNode(t *testing.T) {
+	t.Parallel()
+	node := func(kind string, status metav1.ConditionStatus) *apiv1.AzDriverNode {
+		return &apiv1.AzDriverNode{Status: apiv1.AzDriverNodeStatus{Conditions: []metav1.Condition{{Type: kind, Status: status}}}}
+	}
+	for kind, want := range map[string]bool{
+		apiv1.NodeConditionReady: false, apiv1.NodeConditionGuards: false, apiv1.NodeConditionProbeable: false,
+		apiv1.NodeConditionReachable: true, apiv1.NodeConditionPluginReady: true, apiv1.NodeConditionVMKnown: true,
+	} {
+		before, after := node(kind, metav1.ConditionTrue), node(kind, metav1.ConditionFalse)
+		if got := !equality.Semantic.DeepEqual(impaired(before), impaired(after)); got != want {
+			t.Errorf("%s becomes False: got a reconciliation %t, want %t", kind, got, want)
 		}
 	}
 }

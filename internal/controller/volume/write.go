@@ -55,23 +55,23 @@ func (r *Reconciler) writeStatus(ctx context.Context, o observed, step disk.Step
 // turned reports whether the disk came to match the spec or its record, or ceased to, or does so
 // for another reason, or whether the object was deleted and is kept.
 func turned(before, after *apiv1.AzVolumeStatus) bool {
-	now, then := meta.FindStatusCondition(after.Conditions,
-		disk.ConditionDiskChanged), meta.FindStatusCondition(before.Conditions, disk.ConditionDiskChanged)
+	now, then := meta.FindStatusCondition(after.Conditions, apiv1.VolumeConditionDiskAsRecorded),
+		meta.FindStatusCondition(before.Conditions, apiv1.VolumeConditionDiskAsRecorded)
 	if now != nil && (then == nil || now.Reason != then.Reason || now.Message != then.Message) {
 		return true
 	}
 	if kept := heldBack(after); kept && !heldBack(before) {
 		return true
 	}
-	is, was := meta.FindStatusCondition(after.Conditions, disk.ConditionUpdated), meta.FindStatusCondition(before.Conditions,
-		disk.ConditionUpdated)
+	is, was := meta.FindStatusCondition(after.Conditions, apiv1.VolumeConditionUpdated),
+		meta.FindStatusCondition(before.Conditions, apiv1.VolumeConditionUpdated)
 	return is != nil && (was == nil || is.Reason != was.Reason || is.Reason == apiv1.ReasonUpdateRefused &&
 		textOf(is.Message) != textOf(was.Message))
 }
 
 // heldBack reports whether the object was deleted and is kept.
 func heldBack(status *apiv1.AzVolumeStatus) bool {
-	c := meta.FindStatusCondition(status.Conditions, disk.ConditionReady)
+	c := meta.FindStatusCondition(status.Conditions, apiv1.VolumeConditionReady)
 	return c != nil && c.Reason == apiv1.ReasonDeletionHeld
 }
 

@@ -64,7 +64,7 @@ func (r *Reporter) Start(ctx context.Context) error {
 // NeedLeaderElection tells the manager that every node reports.
 func (r *Reporter) NeedLeaderElection() bool { return false }
 
-// SetReady sets the condition Ready, which the next heartbeat writes. reason is one word in
+// SetReady sets the condition PluginReady, which the next heartbeat writes. reason is one word in
 // CamelCase.
 func (r *Reporter) SetReady(ready bool, reason, message string) {
 	status := metav1.ConditionFalse
@@ -73,7 +73,7 @@ func (r *Reporter) SetReady(ready bool, reason, message string) {
 	}
 	r.mu.Lock()
 	r.ready = metav1.Condition{
-		Type:    apiv1.NodeConditionReady,
+		Type:    apiv1.NodeConditionPluginReady,
 		Status:  status,
 		Reason:  reason,
 		Message: operation.Shorten(message),

@@ -143,7 +143,7 @@ func TestTheNodeRestoresWhatOthersDidToItsReport(t *testing.T) {
 				}
 				_, err := r.beat(ctx)
 				must(err)
-				if ready := get(t, api).Status.Conditions; !meta.IsStatusConditionTrue(ready, apiv1.NodeConditionReady) {
+				if ready := get(t, api).Status.Conditions; !meta.IsStatusConditionTrue(ready, apiv1.NodeConditionPluginReady) {
 					t.Errorf("conditions = %v, want Ready", ready)
 				}
 			})

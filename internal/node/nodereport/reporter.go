@@ -337,18 +337,16 @@ func (r *Reporter) merge(ctx context.Context, node *apiv1.AzDriverNode) (scanned
 // stored, so that the report always shows the one or the other.
 func (r *Reporter) reportGuards(status *apiv1.AzDriverNodeStatus) error {
 	volumes, err := r.options.Scanner.Records.Guards()
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case len(volumes) == 0:
-		meta.RemoveStatusCondition(&status.Conditions, apiv1.NodeConditionGuards)
-	default:
-		meta.SetStatusCondition(&status.Conditions, r.stamped(metav1.Condition{
-			Type:    apiv1.NodeConditionGuards,
-			Status:  metav1.ConditionTrue,
-			Reason:  "NodeFenced",
-			Message: operation.Shorten("the reservation of this node keeps fenced nodes from writing to " + strings.Join(volumes, ", ")),
-		}))
 	}
+	c := metav1.Condition{
+		Type: apiv1.NodeConditionGuards, Status: metav1.ConditionFalse, Reason: apiv1.ReasonNothingGuarded,
+	}
+	if len(volumes) > 0 {
+		c.Status, c.Reason = metav1.ConditionTrue, apiv1.ReasonNodeFenced
+		c.Message = operation.Shorten("the reservation of this node keeps fenced nodes from writing to " + strings.Join(volumes, ", "))
+	}
+	meta.SetStatusCondition(&status.Conditions, r.stamped(c))
 	return nil
 }

@@ -344,8 +344,12 @@ func TestHeartbeatsAreFastOnlyWhereAReplicatedPrimaryLives(t *testing.T) {
 			return get(t, api)
 		}
 		first := after(time.Second)
-		if first.Status.HeartbeatPeriodSeconds != 30 || !meta.IsStatusConditionTrue(first.Status.Conditions, apiv1.NodeConditionReady) {
+		if first.Status.HeartbeatPeriodSeconds != 30 ||
+			!meta.IsStatusConditionTrue(first.Status.Conditions, apiv1.NodeConditionPluginReady) {
 			t.Errorf("first heartbeat = %+v", first.Status)
+		}
+		if !meta.IsStatusConditionFalse(first.Status.Conditions, apiv1.NodeConditionGuards) {
+			t.Errorf("got the conditions %+v in the first heartbeat, want GuardsFencedNodes False", first.Status.Conditions)
 		}
 		if got := after(28 * time.Second); !got.Status.HeartbeatTime.Equal(first.Status.HeartbeatTime) {
 			t.Errorf("a heartbeat at %s, 29 s after the first at the latest; want one every 30 s", got.Status.HeartbeatTime)

@@ -117,6 +117,11 @@ func Next(in Input) Step {
 	}
 	_, wait := deserted(in)
 	s.soon(wait)
+	if in.Attachment.Status.State == "" && s.Status.State != "" &&
+		meta.FindStatusCondition(s.Status.Conditions, apiv1.AttachmentConditionAttached) == nil {
+		// The first step is a fence: the attachment was re-created, and names no VM.
+		s.condition(in, metav1.ConditionUnknown, cmp.Or(s.Reason, apiv1.ReasonNotYetKnown), s.Message)
+	}
 	if s.Status.VMID != "" {
 		s.Status.UID = in.Attachment.UID
 	}

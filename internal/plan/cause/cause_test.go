@@ -43,6 +43,30 @@ func TestTheTableIsComplete(t *testing.T) {
 	}
 }
 
+// A page is generated from the conditions, so each reason needs its row, and each condition a status in which
+// nothing is wrong.
+func TestTheReasonsOfConditionsHaveRows(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for _, c := range cause.Conditions() {
+		if name := c.Kind + " " + c.Type; seen[name] || c.Writer == "" {
+			t.Errorf("%s: got it twice, or by the writer %q; want it once, with its writer", name, c.Writer)
+		}
+		seen[c.Kind+" "+c.Type] = true
+		for status, m := range map[string]cause.Meaning{"True": c.True, "False": c.False, "Unknown": c.Unknown} {
+			if (m.Text == "") != (len(m.Reasons) == 0) || m.Text == "" && status == "True" {
+				t.Errorf("%s of %s, %s: got text %q and reasons %v, want both or none, and both for True", c.Type, c.Kind, status,
+					m.Text, m.Reasons)
+			}
+			for _, id := range m.Reasons {
+				if cause.Of(id).Means == "" {
+					t.Errorf("%s of %s, %s: got the reason %s, which the table of causes does not have", c.Type, c.Kind, status, id)
+				}
+			}
+		}
+	}
+}
+
 func TestAnUnknownIDCannotTell(t *testing.T) {
 	t.Parallel()
 	if got := cause.Of("Nothing"); got.ID != "Nothing" || got.Outcome != cause.CannotTell {

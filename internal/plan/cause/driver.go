@@ -45,7 +45,7 @@ var ofFine = group(groupFine,
 		Next: "leave the AzVolume as it is, and find out who deletes AzVolumes; it is removed when neither a " +
 			"PersistentVolume nor a node needs it"},
 	Cause{ID: apiv1.ReasonFlushFailed, Outcome: Healthy, On: []Object{OnVolume},
-		Seen: []string{"WritesLost"},
+		Seen: []string{"WritesKept"},
 		Means: "The device of the volume did not take all data when a pod ended, as the message says. The volume " +
 			"works. What an application had synced before is on the disk.",
 		Next: "check the application's data, and find out why the device failed: most often the disk was detached " +

@@ -10,8 +10,6 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/cause"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/claimstatus"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -34,7 +32,7 @@ func failedBy(kind provisioner.Kind, code string) *apiv1.Error {
 }
 
 func volumeFailed(reason string, kind provisioner.Kind, code string) []func(*apiv1.AzVolume) {
-	return []func(*apiv1.AzVolume){volumeSays(disk.ConditionReady, "False", reason, ""), func(v *apiv1.AzVolume) {
+	return []func(*apiv1.AzVolume){volumeSays(apiv1.VolumeConditionReady, "False", reason, ""), func(v *apiv1.AzVolume) {
 		v.Status.Error = failedBy(kind, code)
 	}}
 }
@@ -97,7 +95,7 @@ var block = []func(*apiv1.AzVolume){func(v *apiv1.AzVolume) {
 var one = []func(*apiv1.AzVolume){held}
 
 func missing(message string) []func(*apiv1.AzVolume) {
-	return []func(*apiv1.AzVolume){held, volumeSays(placement.ConditionReplicasAttached, "False",
+	return []func(*apiv1.AzVolume){held, volumeSays(apiv1.VolumeConditionReplicasAttached, "False",
 		apiv1.ReasonReplicasMissing, message), func(v *apiv1.AzVolume) { v.Status.Replicas = &apiv1.ReplicaCount{Wanted: 1} }}
 }
 
@@ -127,10 +125,10 @@ var tests = map[string]test{
 
 	"a claim that stays": {claim: &corev1.PersistentVolumeClaim{}},
 	"a disk that Azure does not delete, without an error": {volume: []func(*apiv1.AzVolume){volumeSays(
-		disk.ConditionReady, "False", apiv1.ReasonDeletionFailed, "")}, want: "DeletionFailed",
+		apiv1.VolumeConditionReady, "False", apiv1.ReasonDeletionFailed, "")}, want: "DeletionFailed",
 		event: apiv1.ReasonDeletionFailed},
 	"a disk that Azure does not create, without an error": {volume: []func(*apiv1.AzVolume){volumeSays(
-		disk.ConditionReady, "False", apiv1.ReasonCreationFailed, "")}, want: "ProvisioningFailed",
+		apiv1.VolumeConditionReady, "False", apiv1.ReasonCreationFailed, "")}, want: "ProvisioningFailed",
 		event: apiv1.ReasonCreationFailed},
 	"a lost node whose fence has not failed": {volume: []func(*apiv1.AzVolume){lost}, attachments: objects.Attachments(
 		attachment(apiv1.AttachmentDetaching, "", nil)), want: "Fencing"},
@@ -138,7 +136,7 @@ var tests = map[string]test{
 		apiv1.OwnershipReleasing)}, attachments: objects.Attachments(objects.Proved(attached("a"), apiv1.ProofUnstaged)),
 		want: "StillMounted"},
 	"a node that has not reported": {volume: one, holder: objects.Report("a")},
-	"replicas that are attached": {volume: []func(*apiv1.AzVolume){held, volumeSays(placement.ConditionReplicasAttached,
+	"replicas that are attached": {volume: []func(*apiv1.AzVolume){held, volumeSays(apiv1.VolumeConditionReplicasAttached,
 		"True", apiv1.ReasonReplicasAttached, "")}},
 
 	"a claim that pods use is deleted": {claim: deleted("kubernetes.io/pvc-protection"), users: []string{"p"},
@@ -147,7 +145,7 @@ var tests = map[string]test{
 		want: "FinalizerWaits", event: "FinalizerWaits"},
 	"a claim is deleted": {claim: deleted("kubernetes.io/pvc-protection"), want: "Deleting"},
 	"an AzVolume that was deleted alone is kept, and keeps nothing waiting": {volume: []func(*apiv1.AzVolume){volumeSays(
-		disk.ConditionReady, "True", apiv1.ReasonDeletionHeld, "")}},
+		apiv1.VolumeConditionReady, "True", apiv1.ReasonDeletionHeld, "")}},
 	"a disk that Azure does not delete": {volume: volumeFailed(apiv1.ReasonDeletionFailed, provisioner.FailedPrecondition,
 		"ScopeLocked"), want: "ScopeLocked", event: apiv1.ReasonDeletionFailed},
 	"a disk that is gone": {volume: volumeFailed(apiv1.ReasonCreationFailed, provisioner.NotFound, ""),
@@ -156,7 +154,7 @@ var tests = map[string]test{
 		want: "ForeignDisk", event: apiv1.ReasonCreationFailed},
 	"a disk that Azure does not create": {volume: volumeFailed(apiv1.ReasonCreationFailed, provisioner.InvalidArgument, "X"),
 		want: "ProvisioningFailed", event: apiv1.ReasonCreationFailed},
-	"a disk that is being filled": {volume: []func(*apiv1.AzVolume){volumeSays(disk.ConditionReady, "False",
+	"a disk that is being filled": {volume: []func(*apiv1.AzVolume){volumeSays(apiv1.VolumeConditionReady, "False",
 		apiv1.ReasonFilling, "50 %")}, want: "Filling"},
 
 	"a lost node that is being fenced": {volume: []func(*apiv1.AzVolume){lost}, want: "Fencing"},
@@ -195,7 +193,7 @@ var tests = map[string]test{
 		return a
 	}())},
 
-	"a change that Azure refuses": {volume: []func(*apiv1.AzVolume){held, volumeSays(disk.ConditionUpdated, "False",
+	"a change that Azure refuses": {volume: []func(*apiv1.AzVolume){held, volumeSays(apiv1.VolumeConditionUpdated, "False",
 		apiv1.ReasonUpdateRefused, "size")}, want: "UpdateRefused"},
 	"a replica without a place": {volume: missing("b: no free slot"),
 		want:  "ReplicasMissing",
@@ -262,7 +260,7 @@ func TestAClaimSaysHowManyReplicasAreAttached(t *testing.T) {
 	}
 	none := func(v *apiv1.AzVolume) { v.Status.Replicas = nil }
 	is := func(status, reason string) func(*apiv1.AzVolume) {
-		return volumeSays(placement.ConditionReplicasAttached, status, reason, "")
+		return volumeSays(apiv1.VolumeConditionReplicasAttached, status, reason, "")
 	}
 	missing, there := is("False", apiv1.ReasonReplicasMissing), is("True", apiv1.ReasonReplicasAttached)
 	for name, c := range map[string]struct {

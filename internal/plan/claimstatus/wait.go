@@ -11,9 +11,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/cause"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -73,7 +71,7 @@ func ofDeletion(in Input) Wait {
 // ofDisk is about the disk itself.
 func ofDisk(in Input) Wait {
 	v := in.Volume
-	c := meta.FindStatusCondition(v.Status.Conditions, disk.ConditionReady)
+	c := meta.FindStatusCondition(v.Status.Conditions, apiv1.VolumeConditionReady)
 	if c == nil {
 		return Wait{}
 	}
@@ -167,7 +165,7 @@ func ofAttachment(in Input) Wait {
 
 // ofChange is about a change of the disk. csi-resizer writes the events.
 func ofChange(in Input) Wait {
-	c := meta.FindStatusCondition(in.Volume.Status.Conditions, disk.ConditionUpdated)
+	c := meta.FindStatusCondition(in.Volume.Status.Conditions, apiv1.VolumeConditionUpdated)
 	if c == nil {
 		return Wait{}
 	}
@@ -182,7 +180,7 @@ func ofChange(in Input) Wait {
 }
 
 func ofReplicas(in Input) Wait {
-	c := meta.FindStatusCondition(in.Volume.Status.Conditions, placement.ConditionReplicasAttached)
+	c := meta.FindStatusCondition(in.Volume.Status.Conditions, apiv1.VolumeConditionReplicasAttached)
 	if c == nil || c.Reason != apiv1.ReasonReplicasMissing {
 		return Wait{}
 	}
@@ -205,8 +203,8 @@ func ofReplicas(in Input) Wait {
 
 // Restored returns the event after the event of a wait for replicas; "" if they are not attached.
 func Restored(v *apiv1.AzVolume) (message string) {
-	c := meta.FindStatusCondition(v.Status.Conditions, placement.ConditionReplicasAttached)
-	if c == nil || c.Status != metav1.ConditionTrue || v.Status.Replicas == nil {
+	c := meta.FindStatusCondition(v.Status.Conditions, apiv1.VolumeConditionReplicasAttached)
+	if c == nil || c.Reason != apiv1.ReasonReplicasAttached || v.Status.Replicas == nil {
 		return ""
 	}
 	return fmt.Sprintf("%d of %d replicas are attached again", v.Status.Replicas.Ready, v.Status.Replicas.Wanted)

@@ -117,7 +117,7 @@ func (s *Step) filling(in Input, disk *provisioner.Disk) {
 }
 
 func fills(v *apiv1.AzVolume) bool {
-	c := meta.FindStatusCondition(v.Status.Conditions, ConditionReady)
+	c := meta.FindStatusCondition(v.Status.Conditions, apiv1.VolumeConditionReady)
 	return c != nil && c.Reason == apiv1.ReasonFilling
 }
 
@@ -133,7 +133,24 @@ func (s *Step) created(in Input, disk *provisioner.Disk) {
 	}
 	s.Status.Operation = nil
 	s.Status.Error = nil
+	s.first(in)
 	s.ready(in, metav1.ConditionTrue, apiv1.ReasonCreated, "")
+}
+
+// first sets the conditions that the status of a disk that exists now does not have yet. ReplicasAttached
+// belongs to the placement of replicas.
+func (s *Step) first(in Input) {
+	for _, c := range []metav1.Condition{
+		{Type: apiv1.VolumeConditionUpdated, Reason: apiv1.ReasonUpdated},
+		{Type: apiv1.VolumeConditionDiskAsRecorded, Reason: apiv1.ReasonDiskAsRecorded},
+		{Type: apiv1.VolumeConditionWritesKept, Reason: apiv1.ReasonNoWritesLost},
+		{Type: apiv1.VolumeConditionPublished, Reason: apiv1.ReasonPublished},
+	} {
+		if meta.FindStatusCondition(s.Status.Conditions, c.Type) == nil {
+			c.Status, c.ObservedGeneration, c.LastTransitionTime = metav1.ConditionTrue, in.Volume.Generation, metav1.NewTime(in.Now)
+			meta.SetStatusCondition(&s.Status.Conditions, c)
+		}
+	}
 }
 
 func (s *Step) begin(in Input, work operation.Work, state apiv1.VolumeState, reason string) {
@@ -189,7 +206,7 @@ func (s *Step) mustWait(in Input) bool {
 		return false
 	}
 	since := v.CreationTimestamp.Time
-	if c := meta.FindStatusCondition(v.Status.Conditions, ConditionReady); c != nil {
+	if c := meta.FindStatusCondition(v.Status.Conditions, apiv1.VolumeConditionReady); c != nil {
 		since = c.LastTransitionTime.Time
 	}
 	s.RequeueAfter = operation.RetryIn(since, v.Status.Error.FailureTime.Time, in.Now)
@@ -199,15 +216,24 @@ func (s *Step) mustWait(in Input) bool {
 func (s *Step) ready(in Input, status metav1.ConditionStatus, reason, message string) {
 	message = operation.Shorten(message)
 	s.Reason, s.Message = reason, message
-	s.Status.ObservedGeneration = in.Volume.Generation
+	s.observed(in)
 	meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{
-		Type:               ConditionReady,
+		Type:               apiv1.VolumeConditionReady,
 		Status:             status,
 		Reason:             reason,
 		Message:            message,
 		ObservedGeneration: in.Volume.Generation,
 		LastTransitionTime: metav1.NewTime(in.Now),
 	})
+}
+
+// observed records that the status speaks of the present generation: also the conditions that are as they
+// were.
+func (s *Step) observed(in Input) {
+	s.Status.ObservedGeneration = in.Volume.Generation
+	for i := range s.Status.Conditions {
+		s.Status.Conditions[i].ObservedGeneration = in.Volume.Generation
+	}
 }
 
 // FilesystemRecord decides whether the filesystem that a node reports becomes the volume's record:

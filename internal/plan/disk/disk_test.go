@@ -123,7 +123,7 @@ func TestVolume(t *testing.T) {
 		"a restart during a retry continues at once": {
 			disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating), failing(apiv1.VolumeCreating, 0),
 				func(v *apiv1.AzVolume) {
-					v.Status.Conditions = []metav1.Condition{{Type: disk.ConditionReady, Reason: apiv1.ReasonCreating}}
+					v.Status.Conditions = []metav1.Condition{{Type: apiv1.VolumeConditionReady, Reason: apiv1.ReasonCreating}}
 				})},
 			want{start: operation.WorkCreateDisk, state: apiv1.VolumeCreating, reason: apiv1.ReasonCreating}},
 		"a failed creation is not repeated at once": {
@@ -139,7 +139,7 @@ func TestVolume(t *testing.T) {
 		"the wait after a failure grows from the first failure, not from the creation of the volume": {
 			disk.Input{Volume: objects.NewVolume(state(""), failing(apiv1.VolumeCreationFailed, 10*time.Second),
 				func(v *apiv1.AzVolume) {
-					v.Status.Conditions = []metav1.Condition{{Type: disk.ConditionReady, Reason: apiv1.ReasonCreationFailed,
+					v.Status.Conditions = []metav1.Condition{{Type: apiv1.VolumeConditionReady, Reason: apiv1.ReasonCreationFailed,
 						LastTransitionTime: *objects.Ago(12 * time.Second)}}
 				})},
 			want{start: operation.WorkCreateDisk, state: apiv1.VolumeCreating, reason: apiv1.ReasonCreating}},
@@ -376,7 +376,7 @@ func TestADiskIsReadyWhileItIsChanged(t *testing.T) {
 	}
 	ready := func(v *apiv1.AzVolume) {
 		v.Status.Conditions = []metav1.Condition{
-			{Type: disk.ConditionReady, Status: metav1.ConditionTrue, LastTransitionTime: *objects.Ago(time.Hour)},
+			{Type: apiv1.VolumeConditionReady, Status: metav1.ConditionTrue, LastTransitionTime: *objects.Ago(time.Hour)},
 		}
 	}
 	grows := objects.NewVolume(notShared, asked(larger), ready, gathered)
@@ -397,9 +397,33 @@ func TestADiskIsReadyWhileItIsChanged(t *testing.T) {
 		if test.want == metav1.ConditionTrue {
 			since = objects.Ago(time.Hour)
 		}
-		if c := meta.FindStatusCondition(is.Conditions, disk.ConditionReady); c == nil || c.Status != test.want ||
+		if c := meta.FindStatusCondition(is.Conditions, apiv1.VolumeConditionReady); c == nil || c.Status != test.want ||
 			!c.LastTransitionTime.Equal(since) {
 			t.Errorf("%s: got condition %+v, want status %s since %s", name, c, test.want, since)
+		}
+	}
+}
+
+// The write that records the disk has all conditions of the disk. What a status had before stays.
+func TestADiskThatIsCreatedHasAllConditions(t *testing.T) {
+	t.Parallel()
+	v := objects.NewVolume()
+	v.Generation, v.Status = 3, apiv1.AzVolumeStatus{State: apiv1.VolumeCreating}
+	v.Status.Conditions = []metav1.Condition{{Type: apiv1.VolumeConditionPublished, Status: metav1.ConditionFalse,
+		Reason: apiv1.ReasonKubeletDown, ObservedGeneration: 2}}
+	job := operation.Job{Work: operation.WorkCreateDisk, Phase: operation.PhaseEnded,
+		Truth: operation.Truth{Disk: &provisioner.Disk{ID: "/disk", SizeBytes: 1 << 30, CompletionPercent: 100}}}
+	is := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v, Job: job}).Status
+	for kind, want := range map[string]string{
+		apiv1.VolumeConditionReady:          "True Created",
+		apiv1.VolumeConditionUpdated:        "True Updated",
+		apiv1.VolumeConditionDiskAsRecorded: "True DiskAsRecorded",
+		apiv1.VolumeConditionWritesKept:     "True NoWritesLost",
+		apiv1.VolumeConditionPublished:      "False KubeletDown",
+	} {
+		c := meta.FindStatusCondition(is.Conditions, kind)
+		if c == nil || string(c.Status)+" "+c.Reason != want || c.ObservedGeneration != v.Generation {
+			t.Errorf("got condition %s %+v, want %s of generation %d", kind, c, want, v.Generation)
 		}
 	}
 }

@@ -160,17 +160,17 @@ func (s *Step) compare(in Input) {
 		DiskSettings:          provisioner.DiskSettings{SKUName: d.SKUName},
 		ImmutableDiskSettings: provisioner.ImmutableDiskSettings{DiskEncryptionSetID: d.DiskEncryptionSetID},
 	})
-	status, reason := metav1.ConditionTrue, apiv1.ReasonDiskChanged
+	status, reason := metav1.ConditionFalse, apiv1.ReasonDiskChanged
 	if message == "" {
-		if meta.FindStatusCondition(s.Status.Conditions, ConditionDiskChanged) == nil {
+		if !meta.IsStatusConditionFalse(s.Status.Conditions, apiv1.VolumeConditionDiskAsRecorded) {
 			return
 		}
-		status, reason = metav1.ConditionFalse, apiv1.ReasonDiskAsRecorded
+		status, reason = metav1.ConditionTrue, apiv1.ReasonDiskAsRecorded
 	}
 	message = operation.Shorten(message)
 	s.Reason, s.Message = reason, message
 	meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{
-		Type:               ConditionDiskChanged,
+		Type:               apiv1.VolumeConditionDiskAsRecorded,
 		Status:             status,
 		Reason:             reason,
 		Message:            message,

@@ -159,7 +159,7 @@ func TestWhatWasReadCountsWhereItDiffersFromTheRecord(t *testing.T) {
 			if !slices.Equal(v.Status.Disk.UnrecordedVMs, test.unrecorded) {
 				t.Errorf("got unrecorded VMs %v, want %v", v.Status.Disk.UnrecordedVMs, test.unrecorded)
 			}
-			c := meta.FindStatusCondition(v.Status.Conditions, disk.ConditionDiskChanged)
+			c := meta.FindStatusCondition(v.Status.Conditions, apiv1.VolumeConditionDiskAsRecorded)
 			if (c != nil) != (test.differs != "") || c != nil && !strings.HasSuffix(c.Message, ": "+test.differs) {
 				t.Errorf("got condition %+v, want one that says %q", c, test.differs)
 			}
@@ -181,7 +181,7 @@ func TestTheConditionEndsWhenTheDiskIsAsRecorded(t *testing.T) {
 	for _, step := range []struct {
 		maxShares int32
 		want      metav1.ConditionStatus
-	}{{2, metav1.ConditionTrue}, {1, metav1.ConditionFalse}} {
+	}{{2, metav1.ConditionFalse}, {1, metav1.ConditionTrue}} {
 		found.MaxShares = step.maxShares
 		job := operation.Job{
 			Work:  operation.WorkReadDisk,
@@ -190,7 +190,7 @@ func TestTheConditionEndsWhenTheDiskIsAsRecorded(t *testing.T) {
 			Truth: operation.Truth{Disk: found},
 		}
 		v.Status = disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v, Job: job}).Status
-		if c := meta.FindStatusCondition(v.Status.Conditions, disk.ConditionDiskChanged); c == nil || c.Status != step.want {
+		if c := meta.FindStatusCondition(v.Status.Conditions, apiv1.VolumeConditionDiskAsRecorded); c == nil || c.Status != step.want {
 			t.Errorf("with %d shares: got condition %+v, want status %s", step.maxShares, c, step.want)
 		}
 	}

@@ -38,14 +38,14 @@ func LossReporters(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachme
 	return slices.Compact(nodes)
 }
 
-// LostWrites records the last loss of writes in the condition WritesLost of a status, from the reports of
-// LossReporters, and removes the condition after lossKept. It returns a loss that was not recorded, and
-// when the condition has to be removed; 0 for never.
+// LostWrites records the last loss of writes in the condition WritesKept of a status, from the reports of
+// LossReporters, and ends it after lossKept. It returns a loss that was not recorded, and when the record has
+// to end; 0 for never.
 func LostWrites(volume *apiv1.AzVolume, reports []*apiv1.AzDriverNode, now time.Time, status *apiv1.AzVolumeStatus) (
 	found *Loss, after time.Duration) {
 	at := time.Time{}
-	recorded := meta.FindStatusCondition(status.Conditions, ConditionWritesLost)
-	if recorded != nil {
+	recorded := meta.FindStatusCondition(status.Conditions, apiv1.VolumeConditionWritesKept)
+	if recorded != nil && recorded.Status == metav1.ConditionFalse {
 		at = recorded.LastTransitionTime.Time
 	}
 	for _, report := range reports {
@@ -59,22 +59,24 @@ func LostWrites(volume *apiv1.AzVolume, reports []*apiv1.AzDriverNode, now time.
 			}
 		}
 	}
+	c := metav1.Condition{
+		Type:               apiv1.VolumeConditionWritesKept,
+		ObservedGeneration: volume.Generation,
+	}
 	if found != nil {
-		meta.RemoveStatusCondition(&status.Conditions, ConditionWritesLost) // a later loss is a transition
-		meta.SetStatusCondition(&status.Conditions, metav1.Condition{
-			Type:               ConditionWritesLost,
-			Status:             metav1.ConditionTrue,
-			Reason:             apiv1.ReasonFlushFailed,
-			Message:            found.Message,
-			ObservedGeneration: volume.Generation,
-			LastTransitionTime: metav1.NewTime(at),
-		})
+		meta.RemoveStatusCondition(&status.Conditions, c.Type) // a later loss is a transition
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, apiv1.ReasonFlushFailed, found.Message
+		c.LastTransitionTime = metav1.NewTime(at)
+		meta.SetStatusCondition(&status.Conditions, c)
 	}
-	if after = at.Add(lossKept).Sub(now); after <= 0 {
-		meta.RemoveStatusCondition(&status.Conditions, ConditionWritesLost)
-		return found, 0
+	if after = at.Add(lossKept).Sub(now); after > 0 {
+		return found, after
 	}
-	return found, after
+	if meta.IsStatusConditionFalse(status.Conditions, c.Type) {
+		c.Status, c.Reason, c.LastTransitionTime = metav1.ConditionTrue, apiv1.ReasonNoWritesLost, metav1.NewTime(now)
+		meta.SetStatusCondition(&status.Conditions, c)
+	}
+	return found, 0
 }
 
 func lossMessage(node string, l apiv1.LostWrites) string {

@@ -53,7 +53,7 @@ func TestLostWrites(t *testing.T) {
 		"a later one replaces it":                 {recorded(eio, now), reports(report("a", gone)), "a", "gone", day},
 		"an earlier one does not":                 {recorded(eio, now), reports(report("b", before)), "", "EIO", left},
 		"the last of several counts":              {none, reports(report("a", eio), report("b", gone)), "b", "gone", day},
-		"it is removed after a day":               {recorded(loss(v.Name, "EIO", day), now.Add(-time.Hour)), nil, "", "", 0},
+		"it ends after a day":                     {recorded(loss(v.Name, "EIO", day), now.Add(-time.Hour)), nil, "", "", 0},
 		"an old one is not recorded":              {none, reports(report("a", loss(v.Name, "EIO", day))), "", "", 0},
 		"one in the future is recorded as of now": {none, reports(report("a", future)), "a", "EIO", day},
 		"one in the future is recorded once": {
@@ -71,8 +71,11 @@ func TestLostWrites(t *testing.T) {
 			if found != nil {
 				node = found.NodeName
 			}
-			if condition := meta.FindStatusCondition(status.Conditions, disk.ConditionWritesLost); condition != nil {
+			if condition := meta.FindStatusCondition(status.Conditions, apiv1.VolumeConditionWritesKept); condition != nil {
 				message = condition.Message
+				if kept := condition.Status == metav1.ConditionTrue; kept != (message == "") {
+					t.Errorf("got condition %+v, want True if nothing is lost", condition)
+				}
 			}
 			if node != c.found || after != c.after || (message == "") != (c.message == "") ||
 				!strings.Contains(message, c.message) {

@@ -160,9 +160,13 @@ func (s *Step) looked(in Input) {
 // rest is the step of a disk that matches the spec.
 func (s *Step) rest(in Input) {
 	s.end(in)
-	if c := meta.FindStatusCondition(s.Status.Conditions, ConditionUpdated); c != nil &&
-		(c.Reason == apiv1.ReasonUpdating || c.Reason == apiv1.ReasonUpdateFailed) {
-		s.upToDate(in, metav1.ConditionTrue, apiv1.ReasonUpdated, "") // nothing is wanted any more
+	if c := meta.FindStatusCondition(s.Status.Conditions, apiv1.VolumeConditionUpdated); c != nil &&
+		c.Status == metav1.ConditionFalse {
+		message := "" // nothing is wanted any more
+		if c.Reason == apiv1.ReasonUpdateRefused {
+			message = "the change that was refused has been reverted; status.refusedCapacity and status.refusedSettings have the refusal"
+		}
+		s.upToDate(in, metav1.ConditionTrue, apiv1.ReasonUpdated, message)
 	}
 	if mustBeRead(in) {
 		s.Start = operation.WorkReadDisk
@@ -368,7 +372,7 @@ func (s *Step) upToDate(in Input, status metav1.ConditionStatus, reason, message
 	message = operation.Shorten(message)
 	s.Reason, s.Message = reason, message
 	meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{
-		Type:               ConditionUpdated,
+		Type:               apiv1.VolumeConditionUpdated,
 		Status:             status,
 		Reason:             reason,
 		Message:            message,

@@ -178,7 +178,7 @@ func TestWhatIsAskedOfADiskThatExists(t *testing.T) {
 				detach:   step.DetachAll == apiv1.ReasonVolumeUpdates,
 				reverted: step.Spec != nil,
 			}
-			if c := meta.FindStatusCondition(step.Status.Conditions, disk.ConditionUpdated); c != nil {
+			if c := meta.FindStatusCondition(step.Status.Conditions, apiv1.VolumeConditionUpdated); c != nil {
 				got.condition = c.Reason
 			}
 			if got != test.want {
@@ -364,7 +364,7 @@ func TestOutcomeOfAChange(t *testing.T) {
 			test.job.Ended, test.job.Begun = objects.Now, v.Status.Operation
 			step := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v, Job: test.job})
 			is := step.Status
-			c := meta.FindStatusCondition(is.Conditions, disk.ConditionUpdated)
+			c := meta.FindStatusCondition(is.Conditions, apiv1.VolumeConditionUpdated)
 			if is.SizeBytes != test.sizeBytes || is.Applied.Generation != test.applied || is.State != test.state || c == nil ||
 				c.Reason != test.reason ||
 				(is.RefusedCapacity != nil) != test.refusedCapacity || (is.RefusedSettings != nil) != test.refusedParams ||
@@ -440,7 +440,7 @@ func TestAChangeOfADiskThatAVMHasWithoutAnAttachmentWaits(t *testing.T) {
 				(step.RequeueAfter > 0) != failed || (step.Status.Error != nil) != failed {
 				t.Fatalf("got %s with error %v, again after %v; want %s, and an error and a wait for a failure only",
 					step.Status.State, step.Status.Error, step.RequeueAfter, test.want)
-			} else if c := meta.FindStatusCondition(step.Status.Conditions, disk.ConditionUpdated); failed &&
+			} else if c := meta.FindStatusCondition(step.Status.Conditions, apiv1.VolumeConditionUpdated); failed &&
 				c.Reason != apiv1.ReasonUpdateFailed {
 				t.Errorf("got condition %+v, want reason %s", c, apiv1.ReasonUpdateFailed)
 			}
@@ -644,7 +644,7 @@ func TestTheConditionsNameWhatIsChanged(t *testing.T) {
 		"size and parameters": both} {
 		v := objects.NewVolume(notShared, asked(change))
 		is := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v}).Status
-		for _, condition := range []string{disk.ConditionReady, disk.ConditionUpdated} {
+		for _, condition := range []string{apiv1.VolumeConditionReady, apiv1.VolumeConditionUpdated} {
 			if c := meta.FindStatusCondition(is.Conditions, condition); c == nil || c.Message != want {
 				t.Errorf("got condition %s %+v, want message %q", condition, c, want)
 			}
@@ -688,18 +688,22 @@ func TestADiskThatGrowsForgetsTheRefusalOfItsSize(t *testing.T) {
 
 func TestAWithdrawnChangeIsOver(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct{ was, want string }{
-		{apiv1.ReasonUpdating, apiv1.ReasonUpdated},
-		{apiv1.ReasonUpdateFailed, apiv1.ReasonUpdated},
-		{apiv1.ReasonUpdateRefused, apiv1.ReasonUpdateRefused}, // the user reads it
+	refusal := &apiv1.Refusal{Generation: 1}
+	for was, message := range map[string]string{
+		apiv1.ReasonUpdating: "", apiv1.ReasonUpdateFailed: "", apiv1.ReasonUpdateRefused: "has been reverted",
 	} {
 		v := objects.NewVolume(gathered)
-		v.Status.Conditions = []metav1.Condition{{Type: disk.ConditionUpdated, Status: metav1.ConditionFalse, Reason: test.was}}
+		v.Status.Conditions = []metav1.Condition{{Type: apiv1.VolumeConditionUpdated, Status: metav1.ConditionFalse, Reason: was}}
+		v.Status.RefusedSettings = refusal
 		is := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v}).Status
-		c := meta.FindStatusCondition(is.Conditions, disk.ConditionUpdated)
-		updated := test.want == apiv1.ReasonUpdated
-		if is.State != apiv1.VolumeCreated || c.Reason != test.want || (c.Status == metav1.ConditionTrue) != updated {
-			t.Errorf("after %s: got %s, %+v; want %s, %s", test.was, is.State, c, apiv1.VolumeCreated, test.want)
+		c := meta.FindStatusCondition(is.Conditions, apiv1.VolumeConditionUpdated)
+		if is.State != apiv1.VolumeCreated || c.Reason != apiv1.ReasonUpdated || c.Status != metav1.ConditionTrue ||
+			(c.Message == "") != (message == "") || !strings.Contains(c.Message, message) {
+			t.Errorf("after %s: got %s, %+v; want %s, True %s and a message with %q", was, is.State, c, apiv1.VolumeCreated,
+				apiv1.ReasonUpdated, message)
+		}
+		if is.RefusedSettings == nil {
+			t.Errorf("after %s: got no record of the refusal, want it kept", was)
 		}
 	}
 }

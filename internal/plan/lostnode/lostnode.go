@@ -255,7 +255,7 @@ func (f *decision) taints() {
 		f.step.Quarantine = TaintRemove
 	}
 	f.step.Unresponsive = f.unresponsive(back)
-	ours := meta.IsStatusConditionTrue(d.Status.Conditions, apiv1.NodeConditionOutOfService) || OurOutOfServiceTaint(n)
+	ours := meta.IsStatusConditionFalse(d.Status.Conditions, apiv1.NodeConditionInService) || OurOutOfServiceTaint(n)
 	switch {
 	case ours && back:
 		f.step.OutOfService = TaintRemove

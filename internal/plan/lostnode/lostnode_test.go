@@ -147,7 +147,7 @@ func hasOurTaint(in *lostnode.Input) {
 	})
 }
 func oursIsRecorded(in *lostnode.Input) {
-	in.DriverNode.Status.Conditions = []metav1.Condition{{Type: apiv1.NodeConditionOutOfService, Status: metav1.ConditionTrue}}
+	in.DriverNode.Status.Conditions = []metav1.Condition{{Type: apiv1.NodeConditionInService, Status: metav1.ConditionFalse}}
 }
 
 func volumeNames(volumes []lostnode.Volume) string {

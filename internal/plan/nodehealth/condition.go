@@ -74,25 +74,20 @@ func Published(d *apiv1.AzDriverNode) (State, *metav1.Condition) {
 	}
 }
 
-// Conditions returns the conditions Reachable and, once something is known about probes, Probeable by
-// which a process publishes what it knows of a node. There are none while it has no judgement of its
-// own. They have no transition times.
+// Conditions returns the conditions Reachable and Probeable by which a process publishes what it knows of
+// a node. There are none while it has no judgement of its own. They have no transition times.
 func (d *Detector) Conditions(name string, now time.Time) []metav1.Condition {
 	judgement, known := d.Health(name, now)
 	if !known || d.nodes[name].inherited {
 		return nil
 	}
-	conditions := []metav1.Condition{Condition(judgement)}
-	if c := d.probeable(d.nodes[name]); c.Status != "" {
-		conditions = append(conditions, c)
-	}
-	return conditions
+	return []metav1.Condition{Condition(judgement), d.probeable(d.nodes[name])}
 }
 
 // probeable returns the condition Probeable, for the next leader and for the node, which reports more
-// often if no probe reaches it. It has no status before a probe was answered.
+// often if no probe reaches it. It is Unknown before a probe was answered.
 func (d *Detector) probeable(n *node) metav1.Condition {
-	c := metav1.Condition{Type: apiv1.NodeConditionProbeable}
+	c := metav1.Condition{Type: apiv1.NodeConditionProbeable, Status: metav1.ConditionUnknown, Reason: apiv1.ReasonNotYetKnown}
 	switch {
 	case !d.config.Probes:
 		c.Status, c.Reason = metav1.ConditionFalse, apiv1.ReasonProbesDisabled

@@ -477,8 +477,9 @@ func TestProbesThatHeartbeatsContradictDoNotCount(t *testing.T) {
 		}
 		return ""
 	}
-	if got := probeable(n); got != "" {
-		t.Errorf("before a probe: got the condition %s, want none", got)
+	const unknown = "Unknown " + apiv1.ReasonNotYetKnown
+	if got := probeable(n); got != unknown {
+		t.Errorf("before a probe: got the condition %s, want %s", got, unknown)
 	}
 	w.sleep(40 * time.Second)
 	w.publish()                   // that probes reach the node
@@ -487,8 +488,8 @@ func TestProbesThatHeartbeatsContradictDoNotCount(t *testing.T) {
 	if got := probeable(n); got != "False "+apiv1.ReasonProbesContradicted {
 		t.Errorf("after heartbeats without answers: got the condition %s, want False %s", got, apiv1.ReasonProbesContradicted)
 	}
-	if got := probeable(never); got != "" {
-		t.Errorf("a node that never answered: got the condition %s, want none", got)
+	if got := probeable(never); got != unknown {
+		t.Errorf("a node that never answered: got the condition %s, want %s", got, unknown)
 	}
 	w.machines[n].beats = false
 	w.never(time.Minute, fenced)

@@ -304,7 +304,9 @@ func (w *fleet) publish() {
 	for _, name := range w.names {
 		w.change(name, func(d *apiv1.AzDriverNode) {
 			for _, c := range w.detector.Conditions(name, w.now) {
-				meta.SetStatusCondition(&d.Status.Conditions, c)
+				if c.Reason != apiv1.ReasonNotYetKnown {
+					meta.SetStatusCondition(&d.Status.Conditions, c)
+				}
 			}
 		})
 	}

@@ -187,24 +187,25 @@ func FirstEventIn(pod *corev1.Pod, now time.Time) time.Duration {
 // Recorded sets the condition Published of an AzVolume to a wait that has lasted longer than its grace; the
 // zero Wait ends what was recorded. changed is false if the condition says so already. A wait for the
 // same cause is recorded again only if its key is not the one that was recorded last.
-func Recorded(status *apiv1.AzVolumeStatus, w Wait, sameKey bool) (changed bool) {
-	c := meta.FindStatusCondition(status.Conditions, apiv1.VolumeConditionPublished)
+func Recorded(v *apiv1.AzVolume, w Wait, sameKey bool) (changed bool) {
+	c := meta.FindStatusCondition(v.Status.Conditions, apiv1.VolumeConditionPublished)
 	if w.Key == "" {
-		return Obtained(status)
+		return Obtained(v)
 	}
 	if c != nil && c.Reason == w.Cause && sameKey {
 		return false
 	}
-	return meta.SetStatusCondition(&status.Conditions, metav1.Condition{
+	return meta.SetStatusCondition(&v.Status.Conditions, metav1.Condition{
 		Type: apiv1.VolumeConditionPublished, Status: metav1.ConditionFalse, Reason: w.Cause,
-		Message: operation.Shorten(w.Message),
+		Message: operation.Shorten(w.Message), ObservedGeneration: v.Generation,
 	})
 }
 
 // Obtained ends a wait that the condition Published has recorded, and returns whether it had one.
-func Obtained(status *apiv1.AzVolumeStatus) (changed bool) {
-	c := meta.FindStatusCondition(status.Conditions, apiv1.VolumeConditionPublished)
-	return c != nil && meta.SetStatusCondition(&status.Conditions, metav1.Condition{
-		Type: apiv1.VolumeConditionPublished, Status: metav1.ConditionTrue, Reason: apiv1.ReasonPublished,
-	})
+func Obtained(v *apiv1.AzVolume) (changed bool) {
+	return meta.IsStatusConditionFalse(v.Status.Conditions, apiv1.VolumeConditionPublished) &&
+		meta.SetStatusCondition(&v.Status.Conditions, metav1.Condition{
+			Type: apiv1.VolumeConditionPublished, Status: metav1.ConditionTrue, Reason: apiv1.ReasonPublished,
+			ObservedGeneration: v.Generation,
+		})
 }

@@ -233,13 +233,17 @@ func TestWhatIsRecordedOfAWait(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var status apiv1.AzVolumeStatus
+			v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Generation: 7}}
 			if c.before != nil {
-				status.Conditions = []metav1.Condition{*c.before}
+				v.Status.Conditions = []metav1.Condition{*c.before}
 			}
 			got := ""
-			if publishing.Recorded(&status, c.wait, c.sameKey) {
-				got = string(status.Conditions[0].Status) + " " + status.Conditions[0].Reason
+			if publishing.Recorded(v, c.wait, c.sameKey) {
+				written := v.Status.Conditions[0]
+				got = string(written.Status) + " " + written.Reason
+				if written.ObservedGeneration != v.Generation {
+					t.Errorf("got observedGeneration %d, want %d", written.ObservedGeneration, v.Generation)
+				}
 			}
 			if got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)

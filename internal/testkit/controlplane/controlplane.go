@@ -59,6 +59,8 @@ type Options struct {
 	// With adds more to each process than the reconcilers that every test needs; cloud is the
 	// process's client of the platform.
 	With func(ctx context.Context, mgr ctrl.Manager, cloud provisioner.Cloud, namespace string) error
+	// Prober, if it is set, probes the nodes, and the leader writes the conditions of the nodes.
+	Prober liveness.Prober
 	// PublishedByPods is for a driver whose CSIDriver says attachRequired: false: Kubernetes does
 	// not call for a publish.
 	PublishedByPods bool
@@ -260,6 +262,7 @@ func (p *ControlPlane) wire(ctx context.Context, mgr ctrl.Manager) error {
 		APIReader:         mgr.GetAPIReader(),
 		Namespace:         p.Namespace,
 		Clock:             now,
+		Prober:            p.options.Prober,
 		StaleAfter:        p.options.StaleAfter,
 		MassLossThreshold: 100,
 	})
@@ -329,18 +332,25 @@ func (p *ControlPlane) wire(ctx context.Context, mgr ctrl.Manager) error {
 	}); err != nil {
 		return err
 	}
+	driverNodes := drivernode.Options{
+		Client:  mgr.GetClient(),
+		Reader:  mgr.GetAPIReader(),
+		Cloud:   cloud,
+		Events:  mgr.GetEventRecorder("drivernode"),
+		Workers: 2,
+	}
+	if p.options.Prober != nil {
+		driverNodes.FirstConditions = monitor.FirstConditions
+		if err := mgr.Add(&liveness.ConditionWriter{
+			Client: mgr.GetClient(), Monitor: monitor, Namespace: p.Namespace, Clock: now,
+			Events: mgr.GetEventRecorder("liveness"),
+		}); err != nil {
+			return err
+		}
+	}
 	reconcilers := []interface {
 		SetUp(ctrl.Manager, string) error
-	}{
-		volumes, attachments,
-		drivernode.New(drivernode.Options{
-			Client:  mgr.GetClient(),
-			Reader:  mgr.GetAPIReader(),
-			Cloud:   cloud,
-			Events:  mgr.GetEventRecorder("drivernode"),
-			Workers: 2,
-		}),
-	}
+	}{volumes, attachments, drivernode.New(driverNodes)}
 	pods := attachdetach.Options{
 		Client:     mgr.GetClient(),
 		Reader:     mgr.GetAPIReader(),

@@ -216,7 +216,7 @@ func (s *Provisioner) awaitVolumeGone(ctx context.Context, v *apiv1.AzVolume) er
 			return true, call.Failure(e)
 		}
 		for _, c := range current.Status.Conditions {
-			if c.Type == disk.ConditionReady {
+			if c.Type == apiv1.VolumeConditionReady {
 				reason = c.Reason + ": " + c.Message
 			}
 		}

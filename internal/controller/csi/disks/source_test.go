@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -277,7 +276,7 @@ func TestVolumeIsCreatedWhenItsBackgroundCopyIsComplete(t *testing.T) {
 
 func conditionReason(v *apiv1.AzVolume) string {
 	for _, c := range v.Status.Conditions {
-		if c.Type == disk.ConditionReady {
+		if c.Type == apiv1.VolumeConditionReady {
 			return c.Reason
 		}
 	}

@@ -107,7 +107,7 @@ func (s *Provisioner) awaitUpdate(ctx context.Context, v *apiv1.AzVolume, done f
 		return nil, status.NotFinal(call.Failure(e), "the controller tries again")
 	}
 	why := "not started"
-	if c := meta.FindStatusCondition(current.Status.Conditions, disk.ConditionUpdated); c != nil {
+	if c := meta.FindStatusCondition(current.Status.Conditions, apiv1.VolumeConditionUpdated); c != nil {
 		why = c.Reason + ": " + c.Message
 	}
 	return nil, grpcstatus.Errorf(codes.Aborted, "the disk is still being changed (%s)", why)

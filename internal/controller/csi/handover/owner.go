@@ -51,7 +51,7 @@ func (s *Publisher) acquireFrom(ctx context.Context, v *apiv1.AzVolume, node str
 		}
 		return s.write(ctx, v, func() {
 			v.Status.Primary, v.Status.ConfirmedUID = &o, confirmed
-			publishing.Obtained(&v.Status)
+			publishing.Obtained(v)
 		})
 	})
 	return o, err

@@ -16,9 +16,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/csi/call"
 	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/pagetoken"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 	"github.com/azuredisk-csi/azuredisk/internal/rpc/status"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -84,7 +82,7 @@ func (s *Lister) diskGone(ctx context.Context, v *apiv1.AzVolume, left *int) boo
 		return false
 	}
 	since := v.CreationTimestamp.Time
-	if c := meta.FindStatusCondition(v.Status.Conditions, disk.ConditionReady); c != nil && c.LastTransitionTime.After(since) {
+	if c := meta.FindStatusCondition(v.Status.Conditions, apiv1.VolumeConditionReady); c != nil && c.LastTransitionTime.After(since) {
 		since = c.LastTransitionTime.Time
 	}
 	gone, err := s.cached.gone(ctx, volumehandle.Of(v.Spec.Disk), since, left)
@@ -141,7 +139,7 @@ func (s *Lister) volumeFaults(ctx context.Context, v *apiv1.AzVolume) ([]*csi.Vo
 		found = append(found, unhealthy(csi.VolumeHealthErrorType_INACCESSIBLE, apiv1.ReasonCreationFailed,
 			messageOf(v.Status.Error)))
 	}
-	if c := meta.FindStatusCondition(v.Status.Conditions, placement.ConditionReplicasAttached); c != nil &&
+	if c := meta.FindStatusCondition(v.Status.Conditions, apiv1.VolumeConditionReplicasAttached); c != nil &&
 		c.Reason == apiv1.ReasonReplicasMissing {
 		found = append(found, unhealthy(csi.VolumeHealthErrorType_DEGRADED, c.Reason, c.Message))
 	}

@@ -1,0 +1,154 @@
+package cause
+
+import apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+
+// Condition is a type of condition, a row of the page docs/reference/conditions.md.
+type Condition struct {
+	// Kind of the object that has it.
+	Kind string
+	// Type is the condition's type.
+	Type string
+	// Writer is the program that writes it.
+	Writer string
+	// Informs says that True and False are both healthy. True is the healthy status of all others.
+	Informs bool
+	// True, False and Unknown are what the condition says with that status; "" for one that it never has.
+	True, False, Unknown Meaning
+}
+
+// Meaning is what a condition says with one status.
+type Meaning struct {
+	Text string
+	// Reasons are IDs of the table of causes. There are others if Open.
+	Reasons []string
+	// Open says that the reason may also be any cause of the table for which a disk is not attached, or a
+	// node cannot be reached.
+	Open bool
+}
+
+const (
+	controller = "controller"
+	nodePlugIn = "node plug-in"
+)
+
+// Conditions returns the types of conditions, by kind.
+func Conditions() []Condition { return conditions }
+
+var conditions = []Condition{
+	{
+		Kind: "AzVolume", Type: apiv1.VolumeConditionReady, Writer: controller,
+		True: Meaning{Text: "The disk exists.", Reasons: []string{apiv1.ReasonCreated, apiv1.ReasonUpdating,
+			apiv1.ReasonUpdateFailed, apiv1.ReasonDeletionHeld, apiv1.ReasonDiskKept}},
+		False: Meaning{Text: "The disk does not exist yet, or is being deleted.", Reasons: []string{apiv1.ReasonCreating,
+			apiv1.ReasonFilling, apiv1.ReasonCreationFailed, apiv1.ReasonDeleting, apiv1.ReasonDeletionFailed}},
+	},
+	{
+		Kind: "AzVolume", Type: apiv1.VolumeConditionUpdated, Writer: controller,
+		True: Meaning{Text: "The disk is as the spec asks, or becomes so while it can be used.",
+			Reasons: []string{apiv1.ReasonUpdated, apiv1.ReasonConverting, apiv1.ReasonConverted}},
+		False: Meaning{Text: "The disk is not as the spec asks.",
+			Reasons: []string{apiv1.ReasonUpdating, apiv1.ReasonUpdateFailed, apiv1.ReasonUpdateRefused}},
+	},
+	{
+		Kind: "AzVolume", Type: apiv1.VolumeConditionDiskAsRecorded, Writer: controller,
+		True: Meaning{Text: "The disk is as the driver made or adopted it, as far as the driver has read it since.",
+			Reasons: []string{apiv1.ReasonDiskAsRecorded}},
+		False: Meaning{Text: "The disk was changed outside the driver.", Reasons: []string{apiv1.ReasonDiskChanged}},
+	},
+	{
+		Kind: "AzVolume", Type: apiv1.VolumeConditionWritesKept, Writer: controller,
+		True: Meaning{Text: "No node has lost writes to the volume within a day.", Reasons: []string{apiv1.ReasonNoWritesLost}},
+		False: Meaning{Text: "A node could not write all data to the disk. The condition stays False for a day.",
+			Reasons: []string{apiv1.ReasonFlushFailed}},
+	},
+	{
+		Kind: "AzVolume", Type: apiv1.VolumeConditionReplicasAttached, Writer: controller,
+		True: Meaning{Text: "All wanted replicas are attached. None are wanted while no node uses the volume.",
+			Reasons: []string{apiv1.ReasonReplicasAttached, apiv1.ReasonReplicasNotWanted}},
+		False: Meaning{Text: "Replicas are missing, or one stays that is not wanted because it guards a fenced node.",
+			Reasons: []string{apiv1.ReasonReplicasMissing, apiv1.ReasonGuardsFencedNode}},
+	},
+	{
+		Kind: "AzVolume", Type: apiv1.VolumeConditionPublished, Writer: controller,
+		True: Meaning{Text: "No pod waits for the volume.", Reasons: []string{apiv1.ReasonPublished}},
+		False: Meaning{Text: "A pod has waited for the volume for longer than 3 s.",
+			Reasons: []string{apiv1.ReasonStillMounted, apiv1.ReasonHeldByPods, apiv1.ReasonFencing, apiv1.ReasonFailoverProven,
+				apiv1.ReasonDetaching, apiv1.ReasonDeleting, apiv1.ReasonKubeletDown}, Open: true},
+	},
+	{
+		Kind: "AzVolumeAttachment", Type: apiv1.AttachmentConditionAttached, Writer: controller,
+		True: Meaning{Text: "The disk is attached to the node's VM.", Reasons: []string{apiv1.ReasonAttached,
+			apiv1.ReasonPrimaryHeld, apiv1.ReasonWaitingForProof, apiv1.ReasonGuardsFencedNode, apiv1.ReasonFenced,
+			apiv1.ReasonFencing}},
+		False: Meaning{Text: "The disk is not attached to the node's VM, or is not known to be.",
+			Reasons: []string{apiv1.ReasonAttaching, apiv1.ReasonWaitingForSlot, apiv1.ReasonWaitingForQuota, apiv1.ReasonNoSlot,
+				apiv1.ReasonVolumeNotReady, apiv1.ReasonNodeUnknown, apiv1.ReasonAttachFailed, apiv1.ReasonCustodyUnknown,
+				apiv1.ReasonStillDetaching, apiv1.ReasonUsedOutsideCluster, apiv1.ReasonYieldsToAnotherCluster,
+				apiv1.ReasonDetachedOutside, apiv1.ReasonVMUnrecorded, apiv1.ReasonStatusRestored, apiv1.ReasonWaitingForProof,
+				apiv1.ReasonPrimaryHeld, apiv1.ReasonGuardsFencedNode, apiv1.ReasonFencing, apiv1.ReasonFenced,
+				apiv1.ReasonDetaching, apiv1.ReasonDetachFailed}},
+		Unknown: Meaning{Text: "The attachment was re-created, and the driver has not looked yet, or fences the node.",
+			Reasons: []string{apiv1.ReasonFencing, apiv1.ReasonNotYetKnown}},
+	},
+	{
+		Kind: "AzDriverNode", Type: apiv1.NodeConditionReady, Writer: controller,
+		True: Meaning{Text: "PluginReady, Reachable and VMKnown are True.", Reasons: []string{apiv1.ReasonNodeReady}},
+		False: Meaning{Text: "One of them is False, and its reason is the reason.", Reasons: []string{apiv1.ReasonNodeLost,
+			apiv1.ReasonVMDown, apiv1.ReasonVMStopped, apiv1.ReasonVMIDInvalid, apiv1.ReasonVMContradictsProviderID,
+			apiv1.ReasonVMNamedTwice, apiv1.ReasonNodeUnknown, apiv1.ReasonStarting, apiv1.ReasonNotInCSINode,
+			apiv1.ReasonRegistrationFailed, apiv1.ReasonStopped}},
+		Unknown: Meaning{Text: "None is False, and one is Unknown: the node is silent, or new.", Reasons: []string{
+			apiv1.ReasonHeartbeatStale, apiv1.ReasonMaintenance, apiv1.ReasonFencingHeldBack, apiv1.ReasonNotYetKnown}},
+	},
+	{
+		Kind: "AzDriverNode", Type: apiv1.NodeConditionPluginReady, Writer: nodePlugIn,
+		True: Meaning{Text: "The node plug-in can stage volumes, by its last report.",
+			Reasons: []string{apiv1.ReasonRegistered, apiv1.ReasonServing}},
+		False: Meaning{Text: "The node plug-in cannot stage volumes.", Reasons: []string{apiv1.ReasonStarting,
+			apiv1.ReasonNotInCSINode, apiv1.ReasonRegistrationFailed, apiv1.ReasonStopped}},
+	},
+	{
+		Kind: "AzDriverNode", Type: apiv1.NodeConditionReachable, Writer: controller,
+		True: Meaning{Text: "The node reports.", Reasons: []string{apiv1.ReasonHeartbeatFresh}},
+		False: Meaning{Text: "The node is lost.",
+			Reasons: []string{apiv1.ReasonNodeLost, apiv1.ReasonVMDown, apiv1.ReasonVMStopped}},
+		Unknown: Meaning{Text: "The node is silent, and is not held lost.", Reasons: []string{apiv1.ReasonHeartbeatStale,
+			apiv1.ReasonMaintenance, apiv1.ReasonFencingHeldBack}},
+	},
+	{
+		Kind: "AzDriverNode", Type: apiv1.NodeConditionProbeable, Writer: controller,
+		True: Meaning{Text: "The controller's probes reach the node.", Reasons: []string{apiv1.ReasonAnswersProbes}},
+		False: Meaning{Text: "The kubelet's lease takes the place of the probes.",
+			Reasons: []string{apiv1.ReasonProbesDisabled, apiv1.ReasonProbesContradicted}},
+		Unknown: Meaning{Text: "No probe was answered yet.", Reasons: []string{apiv1.ReasonNotYetKnown}},
+	},
+	{
+		Kind: "AzDriverNode", Type: apiv1.NodeConditionVMKnown, Writer: controller,
+		True: Meaning{Text: "The controller believes which VM the node is.", Reasons: []string{apiv1.ReasonVMEstablished}},
+		False: Meaning{Text: "The controller does not believe it, and attaches no disk there.",
+			Reasons: []string{apiv1.ReasonVMIDInvalid, apiv1.ReasonVMContradictsProviderID, apiv1.ReasonVMNamedTwice,
+				apiv1.ReasonNodeUnknown}},
+		Unknown: Meaning{Text: "The controller has not looked yet.", Reasons: []string{apiv1.ReasonNotYetKnown}},
+	},
+	{
+		Kind: "AzDriverNode", Type: apiv1.NodeConditionUndisturbed, Writer: controller,
+		True: Meaning{Text: "Azure leaves the VM alone, as far as it has announced.", Reasons: []string{apiv1.ReasonNoMaintenance}},
+		False: Meaning{Text: "Azure has announced maintenance for which the driver prepares.",
+			Reasons: []string{apiv1.ReasonMaintenanceAnnounced, apiv1.ReasonPodsMove}},
+		Unknown: Meaning{Text: "Something is announced, and the controller has not looked yet.",
+			Reasons: []string{apiv1.ReasonNotYetKnown}},
+	},
+	{
+		Kind: "AzDriverNode", Type: apiv1.NodeConditionInService, Writer: controller,
+		True: Meaning{Text: "The driver has set no taint `node.kubernetes.io/out-of-service`, or has removed it.",
+			Reasons: []string{apiv1.ReasonInService, apiv1.ReasonNodeBack}},
+		False: Meaning{Text: "The driver sets the taint, because the VM is deallocated or gone.",
+			Reasons: []string{apiv1.ReasonVMDown}},
+	},
+	{
+		Kind: "AzDriverNode", Type: apiv1.NodeConditionGuards, Writer: nodePlugIn, Informs: true,
+		True: Meaning{Text: "The node's reservation keeps fenced nodes from writing to volumes that it has not staged.",
+			Reasons: []string{apiv1.ReasonNodeFenced}},
+		False: Meaning{Text: "There is nothing to guard.", Reasons: []string{apiv1.ReasonNothingGuarded}},
+	},
+}

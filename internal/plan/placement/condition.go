@@ -1,4 +1,0 @@
-package placement
-
-// ConditionReplicasAttached is the condition type of AzVolume about its replicas.
-const ConditionReplicasAttached = "ReplicasAttached"
