@@ -79,8 +79,8 @@ type Reconciler struct {
 // New makes a Reconciler.
 func New(options Options) (*Reconciler, error) {
 	proofs := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "azuredisk_release_proofs_total", Help: "Proofs of release that the controller obtained from Azure, by kind.",
-	}, []string{"kind"})
+		Name: "azuredisk_release_proofs_total", Help: "Proofs of release that the controller obtained from Azure.",
+	}, []string{"proof"})
 	r := &Reconciler{
 		Options: options,
 		proofs:  proofs,

@@ -225,7 +225,7 @@ func (j *journal) ended(m *mark, result string) {
 	if begun.IsZero() {
 		begun = m.decided
 	}
-	j.metrics.phases.WithLabelValues(phaseTotal).Observe(max(now.Sub(begun), 0).Seconds())
+	j.metrics.durations.Observe(max(now.Sub(begun), 0).Seconds())
 }
 
 // decided reports the decision to fence the node from a volume.

@@ -85,7 +85,7 @@ func New(options Options) (*Reconciler, error) {
 	r := &Reconciler{Options: options, seen: map[string]map[string]time.Time{}}
 	r.evictions = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "azuredisk_maintenance_evictions_total",
-		Help: "Evictions of pods before maintenance of their nodes, by result: evicted, refused (by a PodDisruptionBudget) or failed.",
+		Help: "Evictions of pods before maintenance of their nodes, by result: Evicted, Refused (by a PodDisruptionBudget) or Failed.",
 	}, []string{"result"})
 	r.pace = flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(evictionsPerSecond, evictionsAtOnce, options.Clock)
 	return r, drivermetrics.Register(options.Metrics, "maintenance", r.evictions)
