@@ -105,7 +105,7 @@ const NodeConditionReady = "Ready"
 
 // NodeConditionReachable reports whether the node is there at all, as the controller sees it from
 // outside. Only the controller writes it. True has the reason HeartbeatFresh; Unknown has HeartbeatStale,
-// Maintenance or FencingHeldBack; False has NodeLost, VMDown or VMStopped.
+// NodeMaintenance or FencingHeldBack; False has NodeLost, VMDown or VMStopped.
 const NodeConditionReachable = "Reachable"
 
 // NodeConditionProbeable reports whether the controller's probes reach the node, so that a
@@ -121,8 +121,8 @@ const NodeConditionVMKnown = "VMKnown"
 // NodeConditionUndisturbed reports whether Azure leaves the node's VM alone. It is False from when
 // Azure announces maintenance for which the driver prepares (controller.maintenance) until the
 // maintenance has ended: the node gets no new replicas, and pods are not steered there. It is absent
-// until it was False. Only the controller writes it. False has the reason MaintenanceAnnounced, or PodsMove
-// if the driver moves pods away; True has NoMaintenance.
+// until it was False. Only the controller writes it. False has the reason MaintenanceAnnounced, or
+// MaintenancePodsMove if the driver moves pods away; True has NoMaintenance.
 const NodeConditionUndisturbed = "Undisturbed"
 
 // NodeConditionGuards says that the node is registered with disks of volumes that it has

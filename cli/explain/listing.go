@@ -102,12 +102,12 @@ func volumeReasons(az *apiv1.AzVolume) []string {
 	var reasons []string
 	switch {
 	case az.Leaving():
-		reasons = append(reasons, apiv1.ReasonDeleting)
+		reasons = append(reasons, apiv1.ReasonDiskDeleting)
 	case az.DeletionTimestamp != nil:
-		reasons = append(reasons, apiv1.ReasonDeletionHeld)
+		reasons = append(reasons, apiv1.ReasonVolumeDeletionHeld)
 	}
 	if meta.IsStatusConditionTrue(az.Status.Conditions, disk.ConditionWritesLost) {
-		reasons = append(reasons, apiv1.ReasonFlushFailed)
+		reasons = append(reasons, apiv1.ReasonDiskFlushFailed)
 	}
 	for _, kind := range []string{disk.ConditionReady, disk.ConditionUpdated, placement.ConditionReplicasAttached} {
 		c := meta.FindStatusCondition(az.Status.Conditions, kind)

@@ -65,7 +65,7 @@ func TestARowOfAVolume(t *testing.T) {
 			objects.Attachments(attachment("b", primary, attached), attachment("a", primary, attached)),
 			"shop|data|Created|a,b|0/0||"},
 		"a disk that was adopted, and that Azure refuses to change": {
-			objects.NewVolume(objects.NeverOwned, conditioned(disk.ConditionUpdated, apiv1.ReasonUpdateRefused),
+			objects.NewVolume(objects.NeverOwned, conditioned(disk.ConditionUpdated, apiv1.ReasonDiskUpdateRefused),
 				func(v *apiv1.AzVolume) { v.Status.PersistentVolume = "pv" }), nil, "|pv|Created (UpdateRefused)||0/1||"},
 		"a volume that is being deleted": {
 			objects.NewVolume(objects.NeverOwned,

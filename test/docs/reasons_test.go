@@ -24,7 +24,7 @@ var otherNames = map[string][]string{
 	"internal/plan/lostnode/pods.go":         {"DaemonSet"},                    // a kind
 	"internal/plan/maintenance/move.go":      {"DaemonSet"},                    // a kind
 	"internal/plan/nodehealth/nodehealth.go": {"Healthy"},                      // a state
-	"internal/plan/disk/condition.go":        {"Updated", "DiskChanged"},       // types of conditions
+	"internal/plan/disk/condition.go":        {"DiskChanged"},                  // a type of condition
 	"internal/plan/placement/condition.go":   {"ReplicasAttached"},             // a type of condition
 	"internal/plan/cause/cause.go":           {"Healthy"},                      // an outcome
 	"cli/checks/parts.go":                    {"DaemonSet"},                    // a kind
@@ -82,6 +82,36 @@ func TestReasonsAreConstants(t *testing.T) {
 			t.Errorf("%s has %s, and the table of causes no row of it, want one", reasonFile, name)
 		case !used[name]:
 			t.Errorf("no part of the product uses %s, want it used or removed", name)
+		}
+	}
+}
+
+// conditionReasons are reasons of one word that only conditions have.
+var conditionReasons = []string{"Published", "Publishing", "Registered", "Serving", "Starting", "Stopped"}
+
+// kubernetesReasons are the reasons of events of the kubelet, the node life-cycle and attach-detach controllers, the
+// scheduler and the sidecars. The driver's own may not be among them.
+var kubernetesReasons = []string{"BackOff", "Created", "Deleted", "Drain", "ExternalProvisioning", "Failed", "FailedBinding",
+	"FailedCreate", "FailedDetachVolume", "FailedMapVolume", "FailedMount", "FailedScheduling", "FailedUnMount",
+	"FileSystemResizeFailed", "FileSystemResizeRequired", "FileSystemResizeSuccessful", "Killing", "NodeAllocatableEnforced",
+	"NodeHasSufficientMemory", "NodeNotReady", "NodeNotSchedulable", "NodeReady", "NodeSchedulable", "NodeShutdown",
+	"Preempted", "Preempting", "Provisioning", "ProvisioningFailed", "ProvisioningSucceeded", "Pulled", "Pulling",
+	"Rebooted", "RegisteredNode", "RemovingNode", "Resizing", "Scheduled", "Started", "Starting", "Stopped",
+	"TaintManagerEviction", "Updated", "VolumeConditionAbnormal", "VolumeDelete", "VolumeFailedDelete",
+	"VolumeResizeFailed", "VolumeResizeSuccessful", "WaitForFirstConsumer"}
+
+// TestReasonsOfEventsAreSpecific: an alert or a field selector on a reason finds the driver's events and no others.
+// FailedAttachVolume, SuccessfulAttachVolume and VolumeAttachmentLimitExceeded mean what they mean in Kubernetes.
+func TestReasonsOfEventsAreSpecific(t *testing.T) {
+	for _, c := range cause.Table() {
+		if len(c.On) == 0 || slices.Contains(conditionReasons, c.ID) {
+			continue
+		}
+		if rest := c.ID[1:]; rest == strings.ToLower(rest) {
+			t.Errorf("got the reason %s, want at least two words, as in DiskCreated", c.ID)
+		}
+		if slices.Contains(kubernetesReasons, c.ID) {
+			t.Errorf("got the reason %s, which another component uses", c.ID)
 		}
 	}
 }

@@ -313,7 +313,7 @@ func (c *cluster) volume(v, node int) *apiv1.AzVolume {
 			Replicas:           apiv1.NewReplicaCount(replicas, replicas),
 			Fencing:            apiv1.FencingPreemption,
 			Conditions: []metav1.Condition{
-				{Type: disk.ConditionReady, Status: metav1.ConditionTrue, Reason: apiv1.ReasonCreated, LastTransitionTime: now,
+				{Type: disk.ConditionReady, Status: metav1.ConditionTrue, Reason: apiv1.ReasonDiskCreated, LastTransitionTime: now,
 					ObservedGeneration: 1},
 				{Type: placement.ConditionReplicasAttached, Status: metav1.ConditionTrue,
 					Reason: apiv1.ReasonReplicasAttached, LastTransitionTime: now, ObservedGeneration: 1},
@@ -345,7 +345,7 @@ func (c *cluster) attachment(v, node, distance int) *apiv1.AzVolumeAttachment {
 			Conditions: []metav1.Condition{{
 				Type:               apiv1.AttachmentConditionAttached,
 				Status:             metav1.ConditionTrue,
-				Reason:             apiv1.ReasonAttached,
+				Reason:             apiv1.ReasonDiskAttached,
 				LastTransitionTime: metav1.Now(),
 				ObservedGeneration: 1,
 			}},

@@ -211,7 +211,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, in attaching.Input, step a
 		crashpoint.At("fence-after-proof")
 		r.proofs.WithLabelValues(string(step.Status.Proof.Kind)).Inc()
 	}
-	if a.Status.State != step.Status.State || step.Reason == apiv1.ReasonFenced {
+	if a.Status.State != step.Status.State || step.Reason == apiv1.ReasonVolumeFenced {
 		r.say(ctx, a, step)
 	}
 	return true, nil

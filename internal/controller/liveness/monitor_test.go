@@ -187,7 +187,7 @@ func TestTheNodesConditionIsReadWhereNothingFollowsTheMetadata(t *testing.T) {
 	w.machines[nodes[0]].beats = true
 	w.beat(nodes[0])
 	for metric, label := range map[string]string{
-		"azuredisk_maintenance_pauses_total":   "Survived",
+		"azuredisk_maintenance_pauses_total": "Survived",
 		"azuredisk_maintenance_events_total": string(apiv1.MaintenanceFreeze),
 	} {
 		if got := w.counted(metric, label); got != 1 {

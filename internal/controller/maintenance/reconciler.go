@@ -137,7 +137,7 @@ func (r *Reconciler) publish(ctx context.Context, d *apiv1.AzDriverNode, next *a
 	if next != nil {
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, apiv1.ReasonMaintenanceAnnounced, maintenance.Describe(next)
 		if r.Policies.Of(next.Kind) == maintenance.Move {
-			c.Reason = apiv1.ReasonPodsMove
+			c.Reason = apiv1.ReasonMaintenancePodsMove
 		}
 	}
 	if written, err := cluster.WriteCondition(ctx, r.Client, d, c); err != nil || !written {

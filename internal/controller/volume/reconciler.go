@@ -225,7 +225,7 @@ type findings struct {
 // tell writes the events about findings that were recorded.
 func (r *Reconciler) tell(ctx context.Context, o observed, found findings) {
 	if found.notReserved != "" {
-		r.event(o.volume, true, apiv1.ReasonNotReserved, found.notReserved)
+		r.event(o.volume, true, apiv1.ReasonDiskNotReserved, found.notReserved)
 	}
 	if found.loss != nil {
 		r.tellLoss(ctx, o, *found.loss)

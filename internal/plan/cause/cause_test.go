@@ -80,7 +80,7 @@ func TestEachRowIsFoundByItsID(t *testing.T) {
 			t.Errorf("%s: got %+v, want %+v", want.ID, got, want)
 		}
 	}
-	if got, general := cause.Of(apiv1.ReasonThrottled).Next, cause.Of(apiv1.ReasonDeleting).Next; got == general {
+	if got, general := cause.Of(apiv1.ReasonThrottled).Next, cause.Of(apiv1.ReasonDiskDeleting).Next; got == general {
 		t.Errorf("got the general advice %q for a request that Azure throttles, want the row's own", got)
 	}
 }
@@ -92,7 +92,7 @@ func TestTheCauseOfAFailure(t *testing.T) {
 		{Kind: "Unauthorized", Code: "AuthorizationFailed"}:   apiv1.ReasonPermissionMissing,
 		{Kind: "Unauthorized"}:                                apiv1.ReasonUnauthenticated,
 		{Kind: "Unauthorized", Code: "Forbidden"}:             "other",
-		{Kind: "InsufficientCapacity"}:                        apiv1.ReasonNoSlot,
+		{Kind: "InsufficientCapacity"}:                        apiv1.ReasonNoDiskSlot,
 		{Kind: "RateLimited"}:                                 apiv1.ReasonThrottled,
 		{Kind: "Unavailable"}:                                 apiv1.ReasonAzureUnavailable,
 		{Kind: "NotFound", Code: "ResourceNotFound"}:          apiv1.ReasonNotFoundAtAzure,

@@ -64,7 +64,7 @@ func LostWrites(volume *apiv1.AzVolume, reports []*apiv1.AzDriverNode, now time.
 		meta.SetStatusCondition(&status.Conditions, metav1.Condition{
 			Type:               ConditionWritesLost,
 			Status:             metav1.ConditionTrue,
-			Reason:             apiv1.ReasonFlushFailed,
+			Reason:             apiv1.ReasonDiskFlushFailed,
 			Message:            found.Message,
 			ObservedGeneration: volume.Generation,
 			LastTransitionTime: metav1.NewTime(at),
