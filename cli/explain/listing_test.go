@@ -66,14 +66,14 @@ func TestARowOfAVolume(t *testing.T) {
 			"shop|data|Created|a,b|0/0||"},
 		"a disk that was adopted, and that Azure refuses to change": {
 			objects.NewVolume(objects.NeverOwned, conditioned(disk.ConditionUpdated, apiv1.ReasonDiskUpdateRefused),
-				func(v *apiv1.AzVolume) { v.Status.PersistentVolume = "pv" }), nil, "|pv|Created (UpdateRefused)||0/1||"},
+				func(v *apiv1.AzVolume) { v.Status.PersistentVolume = "pv" }), nil, "|pv|Created (DiskUpdateRefused)||0/1||"},
 		"a volume that is being deleted": {
 			objects.NewVolume(objects.NeverOwned,
 				func(v *apiv1.AzVolume) { v.DeletionTimestamp, v.Spec.DeleteDisk = objects.Ago(time.Second), true }), nil,
-			"|vol|Created (Deleting)||0/1||"},
+			"|vol|Created (DiskDeleting)||0/1||"},
 		"a volume whose AzVolume was deleted and is kept": {
 			objects.NewVolume(objects.NeverOwned, func(v *apiv1.AzVolume) { v.DeletionTimestamp = objects.Ago(time.Second) }),
-			nil, "|vol|Created (DeletionHeld)||0/1||"},
+			nil, "|vol|Created (VolumeDeletionHeld)||0/1||"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
