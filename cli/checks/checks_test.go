@@ -317,7 +317,7 @@ func doctorFaults() map[string]fault {
 			"no slot is free on a"},
 		"a disk waits for a slot": {func(f *checks.Facts) {
 			condition(&f.Attachments[0].Status.Conditions, apiv1.AttachmentConditionAttached, metav1.ConditionFalse,
-				apiv1.ReasonNoSlot)
+				apiv1.ReasonNoDiskSlot)
 		}, "Slots", checks.Failed, "volume vol waits for a slot on node a"},
 		"a clock that is ahead": {
 			func(f *checks.Facts) { f.DriverNodes[0].Status.HeartbeatTime.Time = objects.Now.Add(time.Minute) }, "Clocks",

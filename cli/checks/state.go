@@ -166,7 +166,7 @@ func (f Facts) slots() []problem {
 	}
 	for _, a := range f.Attachments {
 		c := meta.FindStatusCondition(a.Status.Conditions, apiv1.AttachmentConditionAttached)
-		if c != nil && c.Reason == apiv1.ReasonNoSlot {
+		if c != nil && c.Reason == apiv1.ReasonNoDiskSlot {
 			found = append(found, failed("volume %s waits for a slot on node %s", a.Spec.VolumeName, a.Spec.NodeName))
 		}
 	}

@@ -136,7 +136,7 @@ func claimFaults() map[string]fault {
 		}), "WaitForFirstConsumer", "when a pod", "nothing"},
 		"a disk that is being created": {func() *stage {
 			return unprovisioned(&operation.Job{})
-		}, "Creating", "Azure creates the disk", "expected to end by"},
+		}, "DiskCreating", "Azure creates the disk", "expected to end by"},
 		"a pod that is not placed before its disk is created": {func() *stage {
 			s := unprovisioned(&operation.Job{})
 			s.subject = explain.Subject{Kind: explain.KindPod, Namespace: shop, Name: "cart-0"}
@@ -145,11 +145,11 @@ func claimFaults() map[string]fault {
 				Message: "pod has unbound immediate PersistentVolumeClaims",
 			}}
 			return s
-		}, "Creating", "Azure creates the disk", "expected to end by"},
+		}, "DiskCreating", "Azure creates the disk", "expected to end by"},
 		"a copy that is not complete": {func() *stage {
 			return unprovisioned(&operation.Job{Work: operation.WorkCreateDisk, Phase: operation.PhaseEnded, Ended: objects.Now,
 				Truth: operation.Truth{Filling: true, Disk: &provisioner.Disk{CompletionPercent: 40}}})
-		}, "Filling", "40 %", "nothing"},
+		}, "DiskFilling", "40 %", "nothing"},
 		"a quota that is used up": {created(provisioner.InsufficientCapacity, "QuotaExceeded"), "QuotaExceeded", "quota",
 			"larger quota"},
 		"a SKU that is not offered": {created(provisioner.InsufficientCapacity, "SkuNotAvailable"), "SKUNotAvailable",
@@ -177,7 +177,7 @@ func claimFaults() map[string]fault {
 			objects.Owned("", 4, apiv1.OwnershipReleased)(s.volume)
 			s.attachments, s.pod, s.pv.Status.Phase = nil, nil, corev1.VolumeReleased
 			s.diskStep(operation.Job{})
-		}), "Deleting", "is being deleted, with its disk", "expected to end by 12:01:50"},
+		}), "DiskDeleting", "is being deleted, with its disk", "expected to end by 12:01:50"},
 		"a parameter that is not allowed": {pending(func(s *stage) {
 			s.event(explain.KindClaim, "data", "ProvisioningFailed", "rpc error: code = InvalidArgument desc = skuName: Gold is unknown")
 		}), "ProvisioningFailed", "skuName: Gold is unknown", "correct what the event names"},
@@ -276,7 +276,7 @@ func holderFaults() map[string]fault {
 			delete(s.attachments, "b")
 			a := objects.Proved(objects.Deleted(s.attached("a", apiv1.RolePrimary, 4)), apiv1.ProofUnstaged)
 			s.step(s.attaching(a, operation.Job{}))
-		}), "Detaching", "detaches the disk from node a", "expected to end by"},
+		}), "DiskDetaching", "detaches the disk from node a", "expected to end by"},
 		"an unshared disk that Azure refuses to detach": {changed(newStage(), func(s *stage) {
 			s.volume.Spec.Disk.MaxShares = 1
 			objects.Owned("", 4, apiv1.OwnershipReleased)(s.volume)
@@ -284,7 +284,7 @@ func holderFaults() map[string]fault {
 			a := objects.Proved(objects.Deleted(s.attached("a", apiv1.RolePrimary, 4)), apiv1.ProofUnstaged)
 			s.step(s.attaching(a, operation.Job{}))
 			s.step(s.attaching(a, refused(operation.WorkDetach, provisioner.FailedPrecondition, "OperationNotAllowed")))
-		}), "DetachFailed", "detach the disk from node a", "remove what Azure names"},
+		}), "DiskDetachFailed", "detach the disk from node a", "remove what Azure names"},
 		"an unshared disk that Azure does not detach": {changed(newStage(), func(s *stage) {
 			s.volume.Spec.Disk.MaxShares = 1
 			objects.Owned("", 4, apiv1.OwnershipReleased)(s.volume)
@@ -304,7 +304,7 @@ func failoverFaults() map[string]fault {
 	return map[string]fault{
 		"a lost node that is being fenced": {changed(heldBy(apiv1.OwnershipHeld), decided, func(s *stage) {
 			fenced(s, operation.Job{})
-		}), "Fencing", "detaches the disk from it by force", "expected to end by"},
+		}), "VolumeFencing", "detaches the disk from it by force", "expected to end by"},
 		"a lost node that cannot write any more": {changed(heldBy(apiv1.OwnershipHeld), decided, func(s *stage) {
 			objects.Proved(s.attachments["a"], apiv1.ProofDetached).Status.Proof.ProvenTime = *objects.Ago(time.Second)
 		}), "FailoverProven", "cannot write any more", "expected to end by"},
@@ -355,7 +355,7 @@ func failoverFaults() map[string]fault {
 		}, "HeartbeatStale", "nothing confirms", "nothing"},
 		"a VM that Azure pauses": {func() *stage {
 			return onLost(nodehealth.Judgement{State: nodehealth.Suspect, Paused: true, Evidence: "expected back at 12:00:09"})
-		}, "Maintenance", "expected back at 12:00:09", "nothing"},
+		}, "NodeMaintenance", "expected back at 12:00:09", "nothing"},
 		"a write that an admission policy refuses": {changed(heldBy(apiv1.OwnershipHeld), decided, func(s *stage) {
 			fenced(s, operation.Job{})
 			s.event(explain.KindNode, "a", apiv1.ReasonWriteRefused, "the cluster refuses to delete pod shop/cart-old: policy")
@@ -388,8 +388,8 @@ func nodeFaults() map[string]fault {
 			"12:30", "nothing"},
 		"a plug-in that names no VM": {changed(newStage(), node1, says(apiv1.NodeConditionVMKnown, "VMIDInvalid", "names \"x\"")),
 			"VMIDInvalid", "names \"x\"", "metadata"},
-		"maintenance before which pods move": {changed(newStage(), node1, says(apiv1.NodeConditionUndisturbed, "PodsMove", "Redeploy")),
-			"PodsMove", "Redeploy", "nothing"},
+		"maintenance before which pods move": {changed(newStage(), node1, says(apiv1.NodeConditionUndisturbed, "MaintenancePodsMove", "Redeploy")),
+			"MaintenancePodsMove", "Redeploy", "nothing"},
 		"a node that is not Ready": {changed(newStage(), node1, func(s *stage) {
 			s.nodes["b"].ready(corev1.ConditionFalse, time.Minute)
 		}), "NodeNotReady", "does not see node b as Ready", "repair"},
@@ -401,7 +401,7 @@ func nodeFaults() map[string]fault {
 func attachFaults() map[string]fault {
 	return map[string]fault{
 		"a disk that is being attached": {changed(cold(), func(s *stage) { s.step(s.attaching(s.attachments["b"], operation.Job{})) }),
-			"Attaching", "attaches the disk to node b", "expected to end by 12:01:00"},
+			"DiskAttaching", "attaches the disk to node b", "expected to end by 12:01:00"},
 		"an attach that waits for Azure's quota": {changed(cold(), func(s *stage) {
 			in := s.attaching(s.attachments["b"], operation.Job{Work: operation.WorkAttach, Phase: operation.PhaseBegun})
 			in.Waiting = provisioner.Waiting{
@@ -409,21 +409,21 @@ func attachFaults() map[string]fault {
 				Until: objects.Now.Add(40 * time.Second),
 			}
 			s.step(in)
-		}), "WaitingForQuota", "until about 12:00:40", "nothing"},
+		}), "WaitingForAzureQuota", "until about 12:00:40", "nothing"},
 		"a node without a free slot": {changed(cold(), func(s *stage) {
 			in := s.attaching(s.attachments["b"], operation.Job{})
 			in.Room = attaching.Slots(attaching.SlotInput{Attachment: in.Attachment, MaxShares: 2, MaxDataDisks: 1,
 				OnNode: objects.Attachments(
 					objects.NewAttachment("b", apiv1.RolePrimary, 1, apiv1.AttachmentAttached))})
 			s.step(in)
-		}), "NoSlot", "all of its 1 data disks", "move a pod"},
+		}), "NoDiskSlot", "all of its 1 data disks", "move a pod"},
 		"a slot that a replica frees": {changed(cold(), func(s *stage) {
 			in := s.attaching(s.attachments["b"], operation.Job{})
 			in.Room = attaching.Slots(attaching.SlotInput{Attachment: in.Attachment, MaxShares: 2, MaxDataDisks: 1,
 				OnNode: objects.Attachments(
 					objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentAttached))})
 			s.step(in)
-		}), "WaitingForSlot", "a replica is removed", "nothing"},
+		}), "WaitingForDiskSlot", "a replica is removed", "nothing"},
 		"a disk that is being changed before it is attached": {changed(cold(), func(s *stage) {
 			s.volume.Status.State = apiv1.VolumeUpdating
 			s.step(s.attaching(s.attachments["b"], operation.Job{}))
@@ -433,8 +433,8 @@ func attachFaults() map[string]fault {
 		"an Azure that fails": {attachRefused(provisioner.Unavailable, "InternalServerError"), "AzureUnavailable", "has failed",
 			"asks again"},
 		"an attach that Azure refuses": {attachRefused(provisioner.InvalidArgument, "InvalidParameter"),
-			"AttachFailed", "does not attach the disk to node b", "remove what Azure names"},
-		"a VM that Azure says is full": {attachRefused(provisioner.InsufficientCapacity, "OperationNotAllowed"), "NoSlot",
+			"DiskAttachFailed", "does not attach the disk to node b", "remove what Azure names"},
+		"a VM that Azure says is full": {attachRefused(provisioner.InsufficientCapacity, "OperationNotAllowed"), "NoDiskSlot",
 			"node b", "move a pod"},
 		"something that Azure does not find": {attachRefused(provisioner.NotFound, "ResourceNotFound"),
 			"NotFoundAtAzure", "does not exist", "look at what Azure names"},
@@ -515,14 +515,14 @@ func diskFaults() map[string]fault {
 					Disk:   &provisioner.Disk{ID: "/disk", SizeBytes: 1 << 30, CompletionPercent: 100},
 					Update: &operation.Updated{Generation: 2, RefusedCapacity: disk.AttachedShared(s.volume)},
 				}})
-		}), "UpdateRefused", "only while it is attached nowhere", "end its pods first"},
+		}), "DiskUpdateRefused", "only while it is attached nowhere", "end its pods first"},
 		"a growth that Azure has refused, and that is not in the spec any more": {changed(newStage(), claimAsked, unused, grows,
-			refusedGrowth), "UpdateRefused", "the subscription has no quota", "end its pods first"},
+			refusedGrowth), "DiskUpdateRefused", "the subscription has no quota", "end its pods first"},
 		"a growth that is being made": {changed(newStage(), inUse, func(s *stage) {
 			s.volume.Spec.Disk.MaxShares, s.volume.Spec.CapacityBytes, s.volume.Generation = 1, 2<<30, 2
 			s.volume.Status.UpdateWantedTime = &metav1.MicroTime{Time: objects.Now.Add(-time.Second)}
 			s.diskStep(operation.Job{})
-		}), "Updating", "is being changed", "expected to end by"},
+		}), "DiskUpdating", "is being changed", "expected to end by"},
 		"a growth that Azure fails": {changed(newStage(), inUse, func(s *stage) {
 			s.volume.Spec.Disk.MaxShares, s.volume.Spec.CapacityBytes, s.volume.Generation = 1, 2<<30, 2
 			begun := &apiv1.Operation{Type: string(operation.WorkUpdateDisk), StartTime: *objects.Ago(time.Second)}
@@ -530,7 +530,7 @@ func diskFaults() map[string]fault {
 			job := refused(operation.WorkUpdateDisk, provisioner.Conflict, "")
 			job.Begun = begun
 			s.diskStep(job)
-		}), "UpdateFailed", "change disk vol", "remove what Azure names"},
+		}), "DiskUpdateFailed", "change disk vol", "remove what Azure names"},
 		"a disk that Azure converts": {changed(newStage(), inUse, func(s *stage) {
 			begun := &apiv1.Operation{Type: string(operation.WorkUpdateDisk), StartTime: *objects.Ago(time.Second)}
 			s.volume.Status.State, s.volume.Status.Operation = apiv1.VolumeUpdating, begun
@@ -542,11 +542,11 @@ func diskFaults() map[string]fault {
 					},
 					Update: &operation.Updated{Generation: 1, Applied: s.volume.Status.Applied},
 				}})
-		}), "Converting", "converts the disk", "nothing"},
+		}), "DiskConverting", "converts the disk", "nothing"},
 		"a deletion while a node uses the volume": {changed(newStage(), inUse, func(s *stage) {
 			s.volume.DeletionTimestamp = objects.Ago(time.Minute)
 			s.diskStep(operation.Job{})
-		}), "DeletionHeld", "the driver keeps it, and the volume works as before", "leave the AzVolume as it is"},
+		}), "VolumeDeletionHeld", "the driver keeps it, and the volume works as before", "leave the AzVolume as it is"},
 		"writes that a device lost": {changed(newStage(), inUse, func(s *stage) {
 			disk.LostWrites(s.volume, []*apiv1.AzDriverNode{{
 				ObjectMeta: metav1.ObjectMeta{Name: "a"},
@@ -556,7 +556,7 @@ func diskFaults() map[string]fault {
 			}}, objects.Now, &s.volume.Status)
 			s.pod = nil
 			s.subject = explain.Subject{Kind: explain.KindClaim, Namespace: shop, Name: "data"}
-		}), "FlushFailed", "may be lost", "check the application's data"},
+		}), "DiskFlushFailed", "may be lost", "check the application's data"},
 		"a disk that Azure does not delete": {changed(newStage(), claimAsked, func(s *stage) {
 			s.volume.DeletionTimestamp, s.volume.Spec.DeletionPolicy = objects.Ago(time.Minute), apiv1.DeletionDelete
 			objects.Owned("", 4, apiv1.OwnershipReleased)(s.volume)
@@ -564,7 +564,7 @@ func diskFaults() map[string]fault {
 			s.pv.Status.Phase = corev1.VolumeReleased
 			s.volume.Status.State = apiv1.VolumeDeleting
 			s.diskStep(refused(operation.WorkDeleteDisk, provisioner.FailedPrecondition, "DiskInUse"))
-		}), "DeletionFailed", "delete disk vol", "remove what Azure names"},
+		}), "DiskDeletionFailed", "delete disk vol", "remove what Azure names"},
 	}
 }
 
@@ -677,7 +677,7 @@ func refusedGrowth(s *stage) {
 	s.volume.Status.RefusedCapacity = &apiv1.Refusal{Generation: 2,
 		Error: apiv1.Error{Reason: string(provisioner.InsufficientCapacity), Message: "the subscription has no quota"}}
 	s.volume.Status.Conditions = []metav1.Condition{{Type: apiv1.VolumeConditionUpdated,
-		Status: metav1.ConditionTrue, Reason: apiv1.ReasonUpdated, LastTransitionTime: *objects.Ago(time.Minute)}}
+		Status: metav1.ConditionTrue, Reason: apiv1.ReasonDiskUpdated, LastTransitionTime: *objects.Ago(time.Minute)}}
 }
 
 // renamed is the driver in another namespace than its objects and with another name, beside another

@@ -120,27 +120,27 @@ func (f Facts) attachment(a *apiv1.AzVolumeAttachment) (Finding, bool) {
 	node := a.Spec.NodeName
 	seen := []Evidence{attachmentEvidence(a, c)}
 	switch c.Reason {
-	case apiv1.ReasonWaitingForQuota:
-		return f.waits(apiv1.ReasonWaitingForQuota, seen, "The driver waits until Azure allows the next update of the VM of node %s.", node).
+	case apiv1.ReasonWaitingForAzureQuota:
+		return f.waits(apiv1.ReasonWaitingForAzureQuota, seen, "The driver waits until Azure allows the next update of the VM of node %s.", node).
 			quoting(c.Message), true
-	case apiv1.ReasonWaitingForSlot:
-		return f.waits(apiv1.ReasonWaitingForSlot, seen, "Node %s or the disk has no free slot, and a replica is removed for it.", node).
+	case apiv1.ReasonWaitingForDiskSlot:
+		return f.waits(apiv1.ReasonWaitingForDiskSlot, seen, "Node %s or the disk has no free slot, and a replica is removed for it.", node).
 			quoting(c.Message), true
-	case apiv1.ReasonNoSlot:
-		return find(apiv1.ReasonNoSlot, "There is no free slot for the disk on node %s.", node).quoting(c.Message).
+	case apiv1.ReasonNoDiskSlot:
+		return find(apiv1.ReasonNoDiskSlot, "There is no free slot for the disk on node %s.", node).quoting(c.Message).
 			seen(seen...), true
 	case apiv1.ReasonVolumeNotReady:
 		return f.waits(apiv1.ReasonVolumeNotReady, seen, "The disk cannot be attached yet.").quoting(c.Message), true
 	case apiv1.ReasonNodeUnknown:
 		return find(apiv1.ReasonNodeUnknown, "The driver does not know the VM of node %s.", node).quoting(c.Message).
 			seen(seen...), true
-	case apiv1.ReasonAttachFailed:
+	case apiv1.ReasonDiskAttachFailed:
 		if a.Status.Error != nil {
-			return f.failed(a.Status.Error, apiv1.ReasonAttachFailed, "attach the disk to node "+node, transition(c,
+			return f.failed(a.Status.Error, apiv1.ReasonDiskAttachFailed, "attach the disk to node "+node, transition(c,
 				a.CreationTimestamp.Time)).
 				seen(seen...), true
 		}
-	case apiv1.ReasonAttaching:
+	case apiv1.ReasonDiskAttaching:
 		if finding, ok := f.driver(""); ok {
 			return finding, true
 		}
@@ -148,14 +148,14 @@ func (f Facts) attachment(a *apiv1.AzVolumeAttachment) (Finding, bool) {
 		if op := a.Status.Operation; op != nil {
 			began = op.StartTime.Time
 		}
-		return f.until(find(apiv1.ReasonAttaching, "Azure attaches the disk to node %s.", node).seen(seen...), began).
+		return f.until(find(apiv1.ReasonDiskAttaching, "Azure attaches the disk to node %s.", node).seen(seen...), began).
 			quoting(c.Message), true
-	case apiv1.ReasonDetaching, apiv1.ReasonFencing, apiv1.ReasonFenced:
-		return f.until(find(apiv1.ReasonDetaching, "Azure detaches the disk from node %s, and attaches it again if a pod there needs it.", node).
+	case apiv1.ReasonDiskDetaching, apiv1.ReasonVolumeFencing, apiv1.ReasonVolumeFenced:
+		return f.until(find(apiv1.ReasonDiskDetaching, "Azure detaches the disk from node %s, and attaches it again if a pod there needs it.", node).
 			seen(seen...), transition(c, a.CreationTimestamp.Time)), true
-	case apiv1.ReasonDetachFailed:
+	case apiv1.ReasonDiskDetachFailed:
 		if a.Status.Error != nil {
-			return f.failed(a.Status.Error, apiv1.ReasonDetachFailed, "detach the disk from node "+node, transition(c,
+			return f.failed(a.Status.Error, apiv1.ReasonDiskDetachFailed, "detach the disk from node "+node, transition(c,
 				a.CreationTimestamp.Time)).
 				seen(seen...), true
 		}
@@ -183,7 +183,7 @@ func attachmentEvidence(a *apiv1.AzVolumeAttachment, c *metav1.Condition) Eviden
 // unpublished is for a pod on a node for which the driver has not begun.
 func (f Facts) unpublished(v *Volume, node string) Finding {
 	if va := v.VolumeAttachment; va != nil && va.Status.AttachError != nil {
-		return find(apiv1.ReasonAttachFailed, "The volume of %s cannot be attached to node %s.", v.claim(), node).
+		return find(apiv1.ReasonDiskAttachFailed, "The volume of %s cannot be attached to node %s.", v.claim(), node).
 			quoting(va.Status.AttachError.Message).
 			seen(Evidence{Object: "VolumeAttachment " + va.Name, Says: "attachError", Since: moment(va.Status.AttachError.Time)})
 	}
@@ -195,7 +195,7 @@ func (f Facts) unpublished(v *Volume, node string) Finding {
 		return finding
 	}
 	if e := f.event(KindPod, eventFailedAttach); e != nil {
-		return find(apiv1.ReasonAttachFailed, "The volume of %s cannot be attached to node %s.", v.claim(), node).
+		return find(apiv1.ReasonDiskAttachFailed, "The volume of %s cannot be attached to node %s.", v.claim(), node).
 			quoting(e.Message).
 			seen(f.said(e))
 	}

@@ -91,7 +91,7 @@ func (f Facts) terminating(v *Volume) Finding {
 			strings.Join(finalizers, ", ")).
 			seen(since)
 	}
-	return f.until(find(apiv1.ReasonDeleting, "The claim is being deleted.").seen(since), v.Claim.DeletionTimestamp.Time)
+	return f.until(find(apiv1.ReasonDiskDeleting, "The claim is being deleted.").seen(since), v.Claim.DeletionTimestamp.Time)
 }
 
 // pending explains a claim without a PersistentVolume.
@@ -103,14 +103,14 @@ func (f Facts) pending(v *Volume, pod *corev1.Pod) Finding {
 	}
 	switch {
 	case c.Spec.VolumeName != "":
-		return find(apiv1.ReasonCreating, "The claim waits to be bound to PersistentVolume %s.", c.Spec.VolumeName).
+		return find(apiv1.ReasonDiskCreating, "The claim waits to be bound to PersistentVolume %s.", c.Spec.VolumeName).
 			then("nothing, if PersistentVolume %s exists and is not bound to another claim", c.Spec.VolumeName)
 	case f.unread(Classes):
 		return f.pendingByEvents(v)
 	case class == "" && (named || v.DefaultClass == ""):
 		return find(apiv1.ReasonClaimWithoutClass, "The claim names no StorageClass, and no driver creates a volume for it.").seen(v.claimEvidence())
 	case class == "":
-		return find(apiv1.ReasonCreating, "The claim is about to get the default StorageClass %s.", v.DefaultClass)
+		return find(apiv1.ReasonDiskCreating, "The claim is about to get the default StorageClass %s.", v.DefaultClass)
 	case v.Class == nil:
 		return find(apiv1.ReasonClassNotFound, "There is no StorageClass %s.", class).seen(v.claimEvidence())
 	case v.Class.Provisioner != f.DriverName:
@@ -161,7 +161,7 @@ func (f Facts) pendingByEvents(v *Volume) Finding {
 	if f.unread(Classes) {
 		return find(apiv1.ReasonNotReadable, "The claim is Pending, and no event says why.").seen(v.claimEvidence())
 	}
-	return f.until(find(apiv1.ReasonCreating, "The volume of %s is about to be created.", v.claim()).seen(v.claimEvidence()),
+	return f.until(find(apiv1.ReasonDiskCreating, "The volume of %s is about to be created.", v.claim()).seen(v.claimEvidence()),
 		v.Claim.CreationTimestamp.Add(expectCall))
 }
 
@@ -170,8 +170,8 @@ func (f Facts) creation(v *Volume) Finding {
 	az := v.AzVolume
 	ready := meta.FindStatusCondition(az.Status.Conditions, apiv1.VolumeConditionReady)
 	switch {
-	case ready != nil && ready.Reason == apiv1.ReasonFilling:
-		return find(apiv1.ReasonFilling, "Azure copies the content of the source into the disk of %s.", v.claim()).
+	case ready != nil && ready.Reason == apiv1.ReasonDiskFilling:
+		return find(apiv1.ReasonDiskFilling, "Azure copies the content of the source into the disk of %s.", v.claim()).
 			quoting(ready.Message).
 			seen(f.azEvidence(v)...)
 	case az.Status.Error != nil && az.Status.Error.Reason == string(provisioner.AlreadyExists):
@@ -193,6 +193,6 @@ func (f Facts) creation(v *Volume) Finding {
 	if op := az.Status.Operation; op != nil {
 		began = op.StartTime.Time
 	}
-	return f.until(find(apiv1.ReasonCreating, "Azure creates the disk of %s.", v.claim()).seen(f.azEvidence(v)...),
+	return f.until(find(apiv1.ReasonDiskCreating, "Azure creates the disk of %s.", v.claim()).seen(f.azEvidence(v)...),
 		began)
 }

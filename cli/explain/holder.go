@@ -27,7 +27,7 @@ func (f Facts) held(v *Volume, node string) (Finding, bool) {
 	seen := f.azEvidence(v)
 	holder := holderOf(v)
 	switch p := v.AzVolume.Status.Primary; {
-	case wait.Cause == apiv1.ReasonDeleting:
+	case wait.Cause == apiv1.ReasonDiskDeleting:
 		return f.deletion(v), true
 	case wait.Cause == apiv1.ReasonHeldByPods:
 		return find(wait.Cause, "The volume can be used on one node at a time, and node %s has it: %s there.", holder,
@@ -111,7 +111,7 @@ func (f Facts) unstaging(v *Volume, holder string) Finding {
 		deserted := find(apiv1.ReasonKubeletDown, "Node %s has the volume, and its kubelet does not run. No pod there uses the volume, so "+
 			"the driver detaches the disk by force.", holder).seen(seen...)
 		deserted.Outcome = cause.Waits
-		return f.endsBy(deserted, at.Add(attaching.DesertedGrace+usually(apiv1.ReasonDetaching)))
+		return f.endsBy(deserted, at.Add(attaching.DesertedGrace+usually(apiv1.ReasonDiskDetaching)))
 	case health == nodehealth.Suspect:
 		return find(apiv1.ReasonNodePluginDown, "Node %s has the volume, and the driver's node plug-in there does not report that it has released it.",
 			holder).then("%s", f.lookAtPlugin(holder)).seen(seen...)
@@ -167,12 +167,12 @@ func (f Facts) leftOver(v *Volume, node string, wait publishing.Wait) Finding {
 		c := meta.FindStatusCondition(a.Status.Conditions, apiv1.AttachmentConditionAttached)
 		seen := attachmentEvidence(a, c)
 		if e := a.Status.Error; e != nil {
-			return f.failed(e, apiv1.ReasonDetachFailed, "detach the disk from node "+a.Spec.NodeName, transition(c,
+			return f.failed(e, apiv1.ReasonDiskDetachFailed, "detach the disk from node "+a.Spec.NodeName, transition(c,
 				e.FailureTime.Time)).
 				seen(seen)
 		}
-		if c != nil && c.Reason == apiv1.ReasonWaitingForQuota {
-			return f.waits(apiv1.ReasonWaitingForQuota, []Evidence{seen}, "The driver waits until Azure allows the next update of the VM of node %s.",
+		if c != nil && c.Reason == apiv1.ReasonWaitingForAzureQuota {
+			return f.waits(apiv1.ReasonWaitingForAzureQuota, []Evidence{seen}, "The driver waits until Azure allows the next update of the VM of node %s.",
 				a.Spec.NodeName).quoting(c.Message)
 		}
 		if finding, ok := f.driver(""); ok {
@@ -182,11 +182,11 @@ func (f Facts) leftOver(v *Volume, node string, wait publishing.Wait) Finding {
 		if op := a.Status.Operation; op != nil {
 			began = op.StartTime.Time
 		}
-		return f.until(find(apiv1.ReasonDetaching, "Azure detaches the disk from node %s, which had it before.", a.Spec.NodeName).
+		return f.until(find(apiv1.ReasonDiskDetaching, "Azure detaches the disk from node %s, which had it before.", a.Spec.NodeName).
 			seen(seen),
 			began)
 	}
-	return find(apiv1.ReasonDetaching, "%s.", upper(wait.Message))
+	return find(apiv1.ReasonDiskDetaching, "%s.", upper(wait.Message))
 }
 
 // fencing explains a volume from which its lost holder is being fenced.
@@ -197,7 +197,7 @@ func (f Facts) fencing(v *Volume, holder string) Finding {
 		began = p.LastTransitionTime.Time
 	}
 	if a == nil {
-		return f.until(find(apiv1.ReasonFencing, "Node %s was lost, and the driver takes the volume from it.", holder).
+		return f.until(find(apiv1.ReasonVolumeFencing, "Node %s was lost, and the driver takes the volume from it.", holder).
 			seen(seen...),
 			began)
 	}
@@ -218,7 +218,7 @@ func (f Facts) fencing(v *Volume, holder string) Finding {
 		return f.until(find(apiv1.ReasonFailoverProven, "Node %s was lost and cannot write any more. The volume is being released.", holder).
 			seen(seen...), proof.ProvenTime.Time)
 	case a.Status.Error != nil:
-		v := f.failed(a.Status.Error, apiv1.ReasonDetachFailed, "detach the disk from the lost node "+holder, transition(c,
+		v := f.failed(a.Status.Error, apiv1.ReasonDiskDetachFailed, "detach the disk from the lost node "+holder, transition(c,
 			a.Status.Error.FailureTime.Time))
 		return v.seen(seen...)
 	case c != nil && c.Reason == apiv1.ReasonGuardsFencedNode:
@@ -231,6 +231,6 @@ func (f Facts) fencing(v *Volume, holder string) Finding {
 	if op := a.Status.Operation; op != nil {
 		began = op.StartTime.Time
 	}
-	return f.until(find(apiv1.ReasonFencing, "Node %s was lost, and Azure detaches the disk from it by force.", holder).seen(seen...),
+	return f.until(find(apiv1.ReasonVolumeFencing, "Node %s was lost, and Azure detaches the disk from it by force.", holder).seen(seen...),
 		began)
 }

@@ -101,9 +101,9 @@ func volumeReasons(az *apiv1.AzVolume) []string {
 	var reasons []string
 	switch {
 	case az.Leaving():
-		reasons = append(reasons, apiv1.ReasonDeleting)
+		reasons = append(reasons, apiv1.ReasonDiskDeleting)
 	case az.DeletionTimestamp != nil:
-		reasons = append(reasons, apiv1.ReasonDeletionHeld)
+		reasons = append(reasons, apiv1.ReasonVolumeDeletionHeld)
 	}
 	for _, kind := range []string{
 		apiv1.VolumeConditionWritesKept, apiv1.VolumeConditionReady, apiv1.VolumeConditionUpdated,

@@ -66,17 +66,17 @@ func TestARowOfAVolume(t *testing.T) {
 			objects.Attachments(attachment("b", primary, attached), attachment("a", primary, attached)),
 			"shop|data|Created|a,b|0/0||"},
 		"a disk that was adopted, and that Azure refuses to change": {
-			objects.NewVolume(objects.NeverOwned, conditioned(apiv1.VolumeConditionUpdated, apiv1.ReasonUpdateRefused),
-				func(v *apiv1.AzVolume) { v.Status.PersistentVolume = "pv" }), nil, "|pv|Created (UpdateRefused)||0/1||"},
+			objects.NewVolume(objects.NeverOwned, conditioned(apiv1.VolumeConditionUpdated, apiv1.ReasonDiskUpdateRefused),
+				func(v *apiv1.AzVolume) { v.Status.PersistentVolume = "pv" }), nil, "|pv|Created (DiskUpdateRefused)||0/1||"},
 		"a volume that is being deleted": {
 			objects.NewVolume(objects.NeverOwned,
 				func(v *apiv1.AzVolume) {
 					v.DeletionTimestamp, v.Spec.DeletionPolicy = objects.Ago(time.Second), apiv1.DeletionDelete
 				}), nil,
-			"|vol|Created (Deleting)||0/1||"},
+			"|vol|Created (DiskDeleting)||0/1||"},
 		"a volume whose AzVolume was deleted and is kept": {
 			objects.NewVolume(objects.NeverOwned, func(v *apiv1.AzVolume) { v.DeletionTimestamp = objects.Ago(time.Second) }),
-			nil, "|vol|Created (DeletionHeld)||0/1||"},
+			nil, "|vol|Created (VolumeDeletionHeld)||0/1||"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

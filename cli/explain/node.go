@@ -48,10 +48,10 @@ func (f Facts) nodeSubject(name string) Finding {
 	for _, a := range n.Attachments {
 		if attaching.WaitsForSlot(a) {
 			c := meta.FindStatusCondition(a.Status.Conditions, apiv1.AttachmentConditionAttached)
-			if c != nil && c.Reason == apiv1.ReasonWaitingForSlot {
+			if c != nil && c.Reason == apiv1.ReasonWaitingForDiskSlot {
 				continue
 			}
-			return find(apiv1.ReasonNoSlot, "Node %s has no free slot, and volume %s waits for one.", name, a.Spec.VolumeName).
+			return find(apiv1.ReasonNoDiskSlot, "Node %s has no free slot, and volume %s waits for one.", name, a.Spec.VolumeName).
 				seen(attachmentEvidence(a, c))
 		}
 	}
@@ -125,7 +125,7 @@ func (f Facts) lost(name string, v *Volume, pod *corev1.Pod) (Finding, bool) {
 	}
 	switch {
 	case judgement.State == nodehealth.Suspect && judgement.Paused:
-		return find(apiv1.ReasonMaintenance, "Azure pauses the VM of node %s, as it had announced.", name).
+		return find(apiv1.ReasonNodeMaintenance, "Azure pauses the VM of node %s, as it had announced.", name).
 			quoting(judgement.Evidence).
 			seen(seen...), true
 	case judgement.State == nodehealth.Suspect && n.Node != nil && nodehealth.KubeletReady(n.Node):
@@ -186,7 +186,7 @@ func (f Facts) failover(name string, judgement nodehealth.Judgement, v *Volume, 
 	finding := find(id, "%s", sentence).quoting(judgement.Evidence).seen(seen...)
 	switch {
 	case len(step.Waiting) > 0:
-		return f.until(finding, judgement.Since.Add(usually(apiv1.ReasonFencing)))
+		return f.until(finding, judgement.Since.Add(usually(apiv1.ReasonVolumeFencing)))
 	case len(step.Fence) > 0:
 		return f.until(finding, judgement.Since)
 	case v == nil:

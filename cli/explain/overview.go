@@ -373,7 +373,7 @@ func failovers(events []*corev1.Event) []Failover {
 	for _, e := range sorted {
 		node, at := e.InvolvedObject.Name, e.FirstTimestamp.Time
 		f := latest[node]
-		if f == nil || f.ended(at, quiet) && e.Reason != apiv1.ReasonFalseAlarm {
+		if f == nil || f.ended(at, quiet) && e.Reason != apiv1.ReasonFailoverFalseAlarm {
 			f = &Failover{Node: node}
 			latest[node] = f
 			all = append(all, f)

@@ -142,7 +142,7 @@ func TestEventsOfFailoversAreGrouped(t *testing.T) {
 		{"b", 1, apiv1.ReasonFailoverStarted},
 		{"a", 2, apiv1.ReasonFailoverProven},
 		{"a", 30, apiv1.ReasonNodeBack},
-		{"a", 31, apiv1.ReasonFalseAlarm},
+		{"a", 31, apiv1.ReasonFailoverFalseAlarm},
 		{"a", 40, apiv1.ReasonFailoverStarted},
 		{"b", 900, apiv1.ReasonFailoverStarted}, // it was never back
 	} {

@@ -137,13 +137,13 @@ func (f Facts) deletion(v *Volume) Finding {
 	az := v.AzVolume
 	if az == nil {
 		since := v.PersistentVolume.DeletionTimestamp.Time
-		return f.until(find(apiv1.ReasonDeleting, "PersistentVolume %s is being deleted.", v.PersistentVolume.Name).
+		return f.until(find(apiv1.ReasonDiskDeleting, "PersistentVolume %s is being deleted.", v.PersistentVolume.Name).
 			seen(Evidence{Object: "PersistentVolume " + v.PersistentVolume.Name, Says: "is being deleted", Since: &since}),
 			since)
 	}
 	if e := az.Status.Error; e != nil && az.Status.State == apiv1.VolumeDeletionFailed {
 		c := meta.FindStatusCondition(az.Status.Conditions, apiv1.VolumeConditionReady)
-		return f.failed(e, apiv1.ReasonDeletionFailed, "delete disk "+az.Spec.Disk.Name, transition(c, e.FailureTime.Time)).
+		return f.failed(e, apiv1.ReasonDiskDeletionFailed, "delete disk "+az.Spec.Disk.Name, transition(c, e.FailureTime.Time)).
 			seen(f.azEvidence(v)...)
 	}
 	since := f.Now
@@ -153,9 +153,9 @@ func (f Facts) deletion(v *Volume) Finding {
 	case v.PersistentVolume != nil && v.PersistentVolume.DeletionTimestamp != nil:
 		since = v.PersistentVolume.DeletionTimestamp.Time
 	}
-	deleting := find(apiv1.ReasonDeleting, "The volume of %s is being deleted, with its disk.", v.claim())
+	deleting := find(apiv1.ReasonDiskDeleting, "The volume of %s is being deleted, with its disk.", v.claim())
 	if az.DeletionTimestamp != nil && !az.DeletesDisk() && az.Status.DiskID != "" {
-		deleting = find(apiv1.ReasonDeleting, "AzVolume %s of %s is being deleted; the disk stays at Azure.", az.Name, v.claim())
+		deleting = find(apiv1.ReasonDiskDeleting, "AzVolume %s of %s is being deleted; the disk stays at Azure.", az.Name, v.claim())
 	}
 	return f.until(deleting.seen(f.azEvidence(v)...), since)
 }
@@ -173,7 +173,7 @@ func (f Facts) degraded(v *Volume, healthy Finding) Finding {
 		}
 	}
 	if refusal := refused(v); refusal != nil {
-		return find(apiv1.ReasonUpdateRefused, "Azure refuses the change of the disk of %s.", v.claim()).quoting(refusal.Message).
+		return find(apiv1.ReasonDiskUpdateRefused, "Azure refuses the change of the disk of %s.", v.claim()).quoting(refusal.Message).
 			seen(f.azEvidence(v)...)
 	}
 	if asksForGrowth(v) {
@@ -197,13 +197,13 @@ func (f Facts) degraded(v *Volume, healthy Finding) Finding {
 		return missing.quoting(c.Message).seen(f.azEvidence(v)...)
 	}
 	if c := meta.FindStatusCondition(az.Status.Conditions, apiv1.VolumeConditionReady); az.DeletionTimestamp != nil && c != nil &&
-		c.Reason == apiv1.ReasonDeletionHeld {
-		healthy = find(apiv1.ReasonDeletionHeld, "%s AzVolume %s was deleted; the driver keeps it, and the volume works as before.",
+		c.Reason == apiv1.ReasonVolumeDeletionHeld {
+		healthy = find(apiv1.ReasonVolumeDeletionHeld, "%s AzVolume %s was deleted; the driver keeps it, and the volume works as before.",
 			healthy.Sentence, az.Name).quoting(c.Message)
 	}
 	if c := meta.FindStatusCondition(az.Status.Conditions, apiv1.VolumeConditionWritesKept); c != nil &&
 		c.Status == metav1.ConditionFalse {
-		healthy = find(apiv1.ReasonFlushFailed, "%s The last data that a pod wrote to it on a former node may be lost.", healthy.Sentence).
+		healthy = find(apiv1.ReasonDiskFlushFailed, "%s The last data that a pod wrote to it on a former node may be lost.", healthy.Sentence).
 			quoting(c.Message)
 	}
 	return healthy.seen(f.azEvidence(v)...)
@@ -247,25 +247,25 @@ func replicaOn(v *Volume) string {
 func (f Facts) update(v *Volume, c *metav1.Condition) (Finding, bool) {
 	az := v.AzVolume
 	switch c.Reason {
-	case apiv1.ReasonUpdateRefused:
-		return find(apiv1.ReasonUpdateRefused, "Azure refuses the change of the disk of %s.", v.claim()).quoting(c.Message).
+	case apiv1.ReasonDiskUpdateRefused:
+		return find(apiv1.ReasonDiskUpdateRefused, "Azure refuses the change of the disk of %s.", v.claim()).quoting(c.Message).
 			seen(f.azEvidence(v)...), true
-	case apiv1.ReasonUpdateFailed:
+	case apiv1.ReasonDiskUpdateFailed:
 		if e := az.Status.Error; e != nil {
-			return f.failed(e, apiv1.ReasonUpdateFailed, "change disk "+az.Spec.Disk.Name, transition(c, e.FailureTime.Time)).
+			return f.failed(e, apiv1.ReasonDiskUpdateFailed, "change disk "+az.Spec.Disk.Name, transition(c, e.FailureTime.Time)).
 				seen(f.azEvidence(v)...), true
 		}
-		return find(apiv1.ReasonUpdateFailed, "Azure failed the change of the disk of %s.", v.claim()).quoting(c.Message).
+		return find(apiv1.ReasonDiskUpdateFailed, "Azure failed the change of the disk of %s.", v.claim()).quoting(c.Message).
 			seen(f.azEvidence(v)...), true
-	case apiv1.ReasonUpdating:
-		updating := find(apiv1.ReasonUpdating, "The disk of %s is being changed.", v.claim()).quoting(c.Message).
+	case apiv1.ReasonDiskUpdating:
+		updating := find(apiv1.ReasonDiskUpdating, "The disk of %s is being changed.", v.claim()).quoting(c.Message).
 			seen(f.azEvidence(v)...)
 		if op := az.Status.Operation; op != nil {
 			updating = f.until(updating, op.StartTime.Time)
 		}
 		return updating, true
-	case apiv1.ReasonConverting:
-		return find(apiv1.ReasonConverting, "Azure converts the disk of %s in the background. It can be used while that lasts.", v.claim()).
+	case apiv1.ReasonDiskConverting:
+		return find(apiv1.ReasonDiskConverting, "Azure converts the disk of %s in the background. It can be used while that lasts.", v.claim()).
 			quoting(c.Message).seen(f.azEvidence(v)...), true
 	}
 	return Finding{}, false

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"runtime"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
@@ -13,7 +15,19 @@ import (
 
 	"github.com/azuredisk-csi/azuredisk/internal/config"
 	"github.com/azuredisk-csi/azuredisk/internal/kube"
+	drivermetrics "github.com/azuredisk-csi/azuredisk/internal/metrics"
+	"github.com/azuredisk-csi/azuredisk/internal/version"
 )
+
+// registerBuild registers the metric that says which build a program is.
+func registerBuild(registerer prometheus.Registerer) error {
+	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "azuredisk_build_info", Help: "1, with the version of the driver and of Go.",
+	}, []string{"version", "goversion"})
+	build.WithLabelValues(version.Version, runtime.Version()).Set(1)
+	_, err := drivermetrics.Share(registerer, "the build", build)
+	return err
+}
 
 // metricsOptions are those of the server of /metrics. If it is secure, it serves HTTPS, and only to
 // clients that the API server authenticates and that may get the URL /metrics.

@@ -8,11 +8,15 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -25,6 +29,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/loopback"
+	"github.com/azuredisk-csi/azuredisk/internal/version"
 )
 
 // A real API server authenticates and authorizes the clients.
@@ -183,5 +188,22 @@ func TestTheHandshakesOfMetricsAreLimited(t *testing.T) {
 	}
 	if err := get(reader); err != nil {
 		t.Errorf("a reader that has a connection: got %v, want an answer", err)
+	}
+}
+
+func TestTheBuildIsAMetric(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewRegistry()
+	for range 2 { // each subcommand registers it
+		if err := registerBuild(registry); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := fmt.Sprintf(`# HELP azuredisk_build_info 1, with the version of the driver and of Go.
+# TYPE azuredisk_build_info gauge
+azuredisk_build_info{goversion="%s",version="%s"} 1
+`, runtime.Version(), version.Version)
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
+		t.Error(err)
 	}
 }

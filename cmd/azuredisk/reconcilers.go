@@ -22,8 +22,10 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/maintenance"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/scaledown"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/startuptaint"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/statemetrics"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/volume"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
+	drivermetrics "github.com/azuredisk-csi/azuredisk/internal/metrics"
 	plan "github.com/azuredisk-csi/azuredisk/internal/plan/maintenance"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -45,6 +47,10 @@ func newDiskReconcilers(ctx context.Context, mgr ctrl.Manager, settings *config.
 	monitor *liveness.Monitor) ([]reconciler, error) {
 	now := clock.RealClock{}
 	nodes := cluster.NewNodes(mgr.GetClient(), settings.Namespace, now, monitor)
+	if err := drivermetrics.Register(ctrlmetrics.Registry, "the state of volumes and nodes", drivermetrics.WhileLeading(
+		mgr.Elected(), statemetrics.New(ctx, mgr.GetClient(), settings.Namespace))); err != nil {
+		return nil, err
+	}
 	volumes, err := newVolumeReconciler(ctx, mgr, settings, cloud, nodes)
 	if err != nil {
 		return nil, err
@@ -110,6 +116,7 @@ func newVolumeReconciler(ctx context.Context, mgr ctrl.Manager, settings *config
 		DrainGrace:    settings.ReplicaDrainGrace,
 		Workers:       volumeWorkers,
 		Metrics:       ctrlmetrics.Registry,
+		Leading:       mgr.Elected(),
 	})
 }
 
@@ -194,6 +201,7 @@ func addMonitor(ctx context.Context, mgr ctrl.Manager, settings *config.Controll
 		MassLossThreshold: settings.FailoverMassLossThreshold,
 		Enabled:           settings.FailoverEnabled,
 		Metrics:           ctrlmetrics.Registry,
+		Leading:           mgr.Elected(),
 	}
 	if settings.FailoverProbe == config.ProbeKubelet {
 		options.Prober = liveness.KubeletProber{}

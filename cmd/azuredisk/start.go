@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/azuredisk-csi/azuredisk/internal/config"
 	"github.com/azuredisk-csi/azuredisk/internal/kube"
@@ -32,6 +33,9 @@ func prepare(cmd *cobra.Command, common *config.Common, validate func() error) e
 	}
 	if err := validate(); err != nil {
 		return fmt.Errorf("bad configuration:\n%w", err)
+	}
+	if err := registerBuild(ctrlmetrics.Registry); err != nil {
+		return err
 	}
 	return setLogger(common)
 }

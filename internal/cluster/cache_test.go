@@ -185,7 +185,7 @@ func TestWhatLacksReplicasOrWaitsForASlotIsIndexed(t *testing.T) {
 			Conditions: []metav1.Condition{{
 				Type:   apiv1.AttachmentConditionAttached,
 				Status: metav1.ConditionFalse,
-				Reason: apiv1.ReasonWaitingForSlot,
+				Reason: apiv1.ReasonWaitingForDiskSlot,
 			}},
 		},
 	}

@@ -117,9 +117,9 @@ func TestEventsOfOneObjectAreBounded(t *testing.T) {
 	s := newSink()
 	r := newRecorders(t.Context(), s, scheme.Scheme).of("attachment")
 	for i := range 5 * burst {
-		r.Eventf(claim(), nil, corev1.EventTypeWarning, "AttachFailed", "", "request %d failed", i)
+		r.Eventf(claim(), nil, corev1.EventTypeWarning, "DiskAttachFailed", "", "request %d failed", i)
 	}
-	r.Eventf(claim(), nil, corev1.EventTypeNormal, "Attached", "", "end")
+	r.Eventf(claim(), nil, corev1.EventTypeNormal, "DiskAttached", "", "end")
 	got := s.notesOnce("end")
 	// distinct-1 events, the combined one, and the one of the other reason.
 	if len(got) != distinct+1 || s.writes > burst+1 {
@@ -140,12 +140,12 @@ func TestRepetitionsWithOtherIDsAreCountedInOneEvent(t *testing.T) {
 		return provisioner.WithRequestID("attach disk: Azure answered 409", provisioner.CorrelationID, id) + "; again"
 	}
 	for i := range 5 {
-		r.Eventf(claim(), nil, corev1.EventTypeWarning, "AttachFailed", "", "%s", refused(fmt.Sprint("id-", i)))
+		r.Eventf(claim(), nil, corev1.EventTypeWarning, "DiskAttachFailed", "", "%s", refused(fmt.Sprint("id-", i)))
 	}
 	other := claim()
 	other.UID = "2"
-	r.Eventf(other, nil, corev1.EventTypeWarning, "AttachFailed", "", "%s", refused("id-9"))
-	r.Eventf(claim(), nil, corev1.EventTypeNormal, "Attached", "", "end")
+	r.Eventf(other, nil, corev1.EventTypeWarning, "DiskAttachFailed", "", "%s", refused("id-9"))
+	r.Eventf(claim(), nil, corev1.EventTypeNormal, "DiskAttached", "", "end")
 	want := []string{"1 x " + refused("id-9"), "1 x end", "5 x " + refused("id-0")}
 	if got := s.notesOnce("end"); !slices.Equal(got, want) {
 		t.Errorf("got events %q, want %q", got, want)

@@ -2,6 +2,8 @@ package scheduler
 
 import (
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
 // Fault says why a node cannot mount the driver's volumes; it labels a metric.
@@ -12,21 +14,21 @@ const (
 	// faultNone: the node can mount.
 	faultNone Fault = ""
 	// faultNoPlugin: no node plug-in has made an AzDriverNode for the node.
-	faultNoPlugin Fault = "no-node-plug-in"
+	faultNoPlugin Fault = "NoNodePlugin"
 	// faultNotReady: the node plug-in says that it is not ready.
-	faultNotReady Fault = "not-ready"
+	faultNotReady Fault = "NotReady"
 	// faultLost: the controller judged the node lost, by two signals or because Azure reports its
 	// VM as stopped.
-	faultLost Fault = "lost"
+	faultLost Fault = "Lost"
 	// faultUnsupported: disks of that SKU cannot be attached to the VM.
-	faultUnsupported Fault = "unsupported-disk"
+	faultUnsupported Fault = "UnsupportedDisk"
 	// FaultNoRoom: the VM cannot take the pod's disks beside the disks that cannot give way.
-	FaultNoRoom Fault = "no-room"
+	FaultNoRoom Fault = "NoRoom"
 	// FaultLeftBehind: a process there that outlived its pod may use one of the volumes.
-	FaultLeftBehind Fault = "process-left-behind"
+	FaultLeftBehind Fault = apiv1.ReasonProcessLeftBehind
 	// faultZone: a disk of the pod will be created as a clone, in the zone of its source, and the VM
 	// is in another zone.
-	faultZone Fault = "other-zone"
+	faultZone Fault = "OtherZone"
 )
 
 // Feasibility is the answer whether a node can mount the driver's volumes, with the reason if it

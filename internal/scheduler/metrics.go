@@ -25,7 +25,7 @@ func newMetrics(registry prometheus.Registerer, ready func() bool) *metrics {
 			Help: "Nodes that were filtered out for a pod with volumes of the driver, by fault.",
 		}, []string{"fault"}),
 		leader: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "azuredisk_scheduler_extender_leader",
+			Name: "azuredisk_scheduler_leader",
 			Help: "1 in the replica that holds the lease. Every replica answers requests.",
 		}),
 		steered: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -35,24 +35,29 @@ func newMetrics(registry prometheus.Registerer, ready func() bool) *metrics {
 		}, []string{"result"}),
 	}
 	registry.MustRegister(m.requests, m.filtered, m.leader, m.steered,
-		truthGauge("azuredisk_scheduler_extender_ready",
+		truthGauge("azuredisk_scheduler_ready",
 			"1 while the extender serves: its caches are filled, and it is not about to stop.", ready),
 	)
 	return m
 }
 
-// expiryGauge asks for the certificate at each scrape.
-func expiryGauge(certificate Certificate) prometheus.Collector {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "azuredisk_scheduler_webhook_certificate_expiry_timestamp_seconds",
-		Help: "When the certificate of the webhook expires; 0 while there is none.",
-	}, func() float64 {
-		current, err := certificate.GetCertificate(nil)
-		if err != nil || current == nil || current.Leaf == nil {
-			return 0
-		}
-		return float64(current.Leaf.NotAfter.Unix())
-	})
+var expiryDesc = prometheus.NewDesc("azuredisk_scheduler_webhook_certificate_expiry_timestamp_seconds",
+	"When the certificate of the webhook expires.", nil, nil)
+
+// expiry is the metric of a certificate, which it asks for at each scrape. While there is none, it has
+// no series.
+type expiry struct{ certificate Certificate }
+
+// Describe implements prometheus.Collector.
+func (expiry) Describe(to chan<- *prometheus.Desc) { to <- expiryDesc }
+
+// Collect implements prometheus.Collector.
+func (e expiry) Collect(to chan<- prometheus.Metric) {
+	current, err := e.certificate.GetCertificate(nil)
+	if err != nil || current == nil || current.Leaf == nil {
+		return
+	}
+	to <- prometheus.MustNewConstMetric(expiryDesc, prometheus.GaugeValue, float64(current.Leaf.NotAfter.Unix()))
 }
 
 func truthGauge(name, help string, truth func() bool) prometheus.Collector {

@@ -157,7 +157,7 @@ func (o Options) goWebhook(ctx context.Context, group *errgroup.Group, shared Ce
 	} else {
 		group.Go(func() error { return own.Start(ctx) })
 	}
-	o.Registry.MustRegister(expiryGauge(own))
+	o.Registry.MustRegister(expiry{own})
 	group.Go(func() error { return serve(ctx, o.WebhookListener, w.handler(), tlsConfig(own)) })
 }
 

@@ -277,7 +277,7 @@ func TestMetricsCountFaults(t *testing.T) {
 	post(handler, "/filter", []byte("{"))
 	want := `# HELP azuredisk_scheduler_extender_nodes_filtered_total Nodes that were filtered out for a pod with volumes of the driver, by fault.
 # TYPE azuredisk_scheduler_extender_nodes_filtered_total counter
-azuredisk_scheduler_extender_nodes_filtered_total{fault="no-node-plug-in"} 1
+azuredisk_scheduler_extender_nodes_filtered_total{fault="NoNodePlugin"} 1
 `
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want),
 		"azuredisk_scheduler_extender_nodes_filtered_total"); err != nil {

@@ -238,7 +238,7 @@ func DiskStates(volume string, attachments []*apiv1.AzVolumeAttachment, report f
 // another pod with the volume cannot start elsewhere while the node uses it.
 func leaves(d *apiv1.AzDriverNode, state DiskState) bool {
 	c := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionUndisturbed)
-	return c != nil && c.Status == metav1.ConditionFalse && (state == Replica || c.Reason == apiv1.ReasonPodsMove)
+	return c != nil && c.Status == metav1.ConditionFalse && (state == Replica || c.Reason == apiv1.ReasonMaintenancePodsMove)
 }
 
 // diskState returns the state of an attachment. One that is being deleted or has failed counts as

@@ -22,10 +22,10 @@ const steerPath = "/steer-pods"
 
 // results of an admission request; they label a metric.
 const (
-	resultSteered   = "steered"
-	resultUnchanged = "unchanged"
-	resultNotReady  = "not-ready"
-	resultFailed    = "failed"
+	resultSteered   = "Steered"
+	resultUnchanged = "Unchanged"
+	resultNotReady  = "NotReady"
+	resultFailed    = "Failed"
 )
 
 // webhook answers admission requests for new pods with the preferences for their nodes. It allows

@@ -1,6 +1,7 @@
 package chart_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -20,8 +21,12 @@ import (
 var (
 	metricInRule   = regexp.MustCompile(`azuredisk_[a-z0-9_]+`)
 	ofHistogram    = regexp.MustCompile(`_(bucket|count|sum)$`)
-	recordedSeries = regexp.MustCompile(`azuredisk:[a-z0-9_:]+`)
+	recordedSeries = regexp.MustCompile(`([a-z_]+):(azuredisk_[a-z0-9_]+):([a-z0-9_]+)`)
+	byLabels       = regexp.MustCompile(`by \(([a-z_, ]+)\)`)
 )
+
+// replicaRatio is the share of the wanted replicas that are attached.
+const replicaRatio = "cluster:azuredisk_replicas_attached_per_replicas_wanted:ratio"
 
 // rule is one of charts/azuredisk/files/rules.yaml.
 type rule struct{ Alert, Record, Expr string }
@@ -50,7 +55,7 @@ func unserved(t *testing.T, expr string) []string {
 	t.Helper()
 	list := textOf(t, "docs/reference/metrics.md")
 	var missing []string
-	for _, name := range metricInRule.FindAllString(expr, -1) {
+	for _, name := range metricInRule.FindAllString(recordedSeries.ReplaceAllString(expr, ""), -1) {
 		if !strings.Contains(list, "`"+name+"`") && !strings.Contains(list, "`"+ofHistogram.ReplaceAllString(name, "")+"`") {
 			missing = append(missing, name)
 		}
@@ -77,6 +82,44 @@ func TestAlertsHaveRunbooksAndMetrics(t *testing.T) {
 	}
 	if len(alerts) == 0 || !slices.Equal(alerts, sections) {
 		t.Errorf("the guide has the sections %q, want %q", sections, alerts)
+	}
+}
+
+// TestRecordingRulesAreNamedByLevelMetricAndOperations: the level is the labels that are left, and the
+// metric keeps its name, without _total. A ratio names both, with _per_ between them.
+// https://prometheus.io/docs/practices/rules/
+func TestRecordingRulesAreNamedByLevelMetricAndOperations(t *testing.T) {
+	t.Parallel()
+	recorded := 0
+	for _, r := range rules(t) {
+		if r.Record == "" {
+			continue
+		}
+		recorded++
+		parts := recordedSeries.FindStringSubmatch(r.Record)
+		if parts == nil || parts[0] != r.Record {
+			t.Errorf("got %s, want level:metric:operations", r.Record)
+			continue
+		}
+		level := "cluster"
+		if by := byLabels.FindStringSubmatch(r.Expr); by != nil {
+			labels := slices.DeleteFunc(strings.Split(by[1], ", "), func(label string) bool { return label == "le" })
+			level = cmp.Or(strings.Join(labels, "_"), level)
+		}
+		if parts[1] != level {
+			t.Errorf("%s: got the level %s, want %s", r.Record, parts[1], level)
+		}
+		metric := parts[2]
+		if strings.HasPrefix(parts[3], "ratio") {
+			_, denominator, _ := strings.Cut(metric, "_per_")
+			metric = "azuredisk_" + denominator
+		}
+		if len(unserved(t, metric)) > 0 && len(unserved(t, metric+"_total")) > 0 {
+			t.Errorf("%s: got the metric %s, which is not served", r.Record, metric)
+		}
+	}
+	if recorded == 0 {
+		t.Error("got no recording rule")
 	}
 }
 
@@ -136,7 +179,7 @@ func TestTheDashboard(t *testing.T) {
 	}
 	for series := range recorded {
 		// The ratio of the replicas hides how many there are.
-		if series != "" && series != "azuredisk:replicas:ratio" && !shown[series] {
+		if series != "" && series != replicaRatio && !shown[series] {
 			t.Errorf("no panel shows %s", series)
 		}
 	}
@@ -169,7 +212,7 @@ func TestThePrometheusRule(t *testing.T) {
 	}
 	text := fmt.Sprint(rule.Object["spec"])
 	for _, want := range []string{"alert:AzureDiskNodeLost", "for:15m", "severity:warning team:storage",
-		"runbook_url:https://wiki/azuredisknodelost", "record:azuredisk:replicas:ratio", "{{ $value }} nodes are lost"} {
+		"runbook_url:https://wiki/azuredisknodelost", "record:" + replicaRatio, "{{ $value }} nodes are lost"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("got %s\nwant a rule with %q", text, want)
 		}

@@ -196,7 +196,7 @@ func startExtender(t *testing.T, driverNamespace string) string {
 			return err
 		}
 		for _, family := range families {
-			if family.GetName() == "azuredisk_scheduler_extender_leader" && family.GetMetric()[0].GetGauge().GetValue() == 1 {
+			if family.GetName() == "azuredisk_scheduler_leader" && family.GetMetric()[0].GetGauge().GetValue() == 1 {
 				return nil
 			}
 		}

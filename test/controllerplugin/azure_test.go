@@ -87,8 +87,8 @@ func TestARefusedAttachShowsTheIDOfAzuresAnswer(t *testing.T) {
 						return fmt.Errorf("no attachment")
 					}
 					c := meta.FindStatusCondition(a.Status.Conditions, apiv1.AttachmentConditionAttached)
-					if c == nil || c.Reason != apiv1.ReasonAttachFailed || !id.MatchString(c.Message) {
-						return fmt.Errorf("condition %+v, want AttachFailed with the %s", c, test.want)
+					if c == nil || c.Reason != apiv1.ReasonDiskAttachFailed || !id.MatchString(c.Message) {
+						return fmt.Errorf("condition %+v, want DiskAttachFailed with the %s", c, test.want)
 					}
 					return nil
 				})
@@ -96,12 +96,12 @@ func TestARefusedAttachShowsTheIDOfAzuresAnswer(t *testing.T) {
 					var list corev1.EventList
 					must(t, p.Client.List(t.Context(), &list, client.InNamespace(p.Namespace)))
 					for _, e := range list.Items {
-						if e.Reason == apiv1.ReasonAttachFailed && e.InvolvedObject.UID == p.Attachment(vol, node).UID &&
+						if e.Reason == apiv1.ReasonDiskAttachFailed && e.InvolvedObject.UID == p.Attachment(vol, node).UID &&
 							id.MatchString(e.Message) {
 							return nil
 						}
 					}
-					return fmt.Errorf("no event %s with the %s among %d", apiv1.ReasonAttachFailed, test.want, len(list.Items))
+					return fmt.Errorf("no event %s with the %s among %d", apiv1.ReasonDiskAttachFailed, test.want, len(list.Items))
 				})
 			})
 		})

@@ -111,7 +111,7 @@ func TestARecordThatIsKeptWorksAsAnyOther(t *testing.T) {
 		must(t, p.Client.Delete(t.Context(), p.Volume(vol)))
 		p.Eventually("the record is kept", func() string {
 			c := meta.FindStatusCondition(p.Volume(vol).Status.Conditions, apiv1.VolumeConditionReady)
-			if c.Reason != apiv1.ReasonDeletionHeld {
+			if c.Reason != apiv1.ReasonVolumeDeletionHeld {
 				return c.Reason
 			}
 			return ""

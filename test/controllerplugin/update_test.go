@@ -101,7 +101,7 @@ func TestModify(t *testing.T) {
 		if n := p.Cloud.CallCount(fake.DisksUpdate); n != 1 {
 			t.Fatalf("%d calls to Azure", n)
 		}
-		if v := asIs(t, p, "vol"); !strings.HasPrefix(updated(v), apiv1.ReasonUpdated) ||
+		if v := asIs(t, p, "vol"); !strings.HasPrefix(updated(v), apiv1.ReasonDiskUpdated) ||
 			v.Status.Applied.DiskSettings.Tags["team"] != "db" {
 			t.Fatal(updated(v))
 		}
@@ -248,7 +248,7 @@ func TestConversionToPremiumV2(t *testing.T) {
 		must(t, modify(t.Context(), p, handle, class))
 		v := p.Volume("vol")
 		if v.Status.Conversion == nil || v.Status.Conversion.Percent != 0 ||
-			!strings.HasPrefix(updated(v), apiv1.ReasonConverting) {
+			!strings.HasPrefix(updated(v), apiv1.ReasonDiskConverting) {
 			t.Fatalf("%+v", v.Status)
 		}
 		// The disk can be used during the change, without host caching, which it had before.

@@ -84,6 +84,36 @@ func TestReasonsAreConstants(t *testing.T) {
 	}
 }
 
+// conditionReasons are reasons of one word that only conditions have.
+var conditionReasons = []string{"Published", "Publishing", "Registered", "Serving", "Starting", "Stopped"}
+
+// kubernetesReasons are the reasons of events of the kubelet, the node life-cycle and attach-detach controllers, the
+// scheduler and the sidecars. The driver's own may not be among them.
+var kubernetesReasons = []string{"BackOff", "Created", "Deleted", "Drain", "ExternalProvisioning", "Failed", "FailedBinding",
+	"FailedCreate", "FailedDetachVolume", "FailedMapVolume", "FailedMount", "FailedScheduling", "FailedUnMount",
+	"FileSystemResizeFailed", "FileSystemResizeRequired", "FileSystemResizeSuccessful", "Killing", "NodeAllocatableEnforced",
+	"NodeHasSufficientMemory", "NodeNotReady", "NodeNotSchedulable", "NodeReady", "NodeSchedulable", "NodeShutdown",
+	"Preempted", "Preempting", "Provisioning", "ProvisioningFailed", "ProvisioningSucceeded", "Pulled", "Pulling",
+	"Rebooted", "RegisteredNode", "RemovingNode", "Resizing", "Scheduled", "Started", "Starting", "Stopped",
+	"TaintManagerEviction", "Updated", "VolumeConditionAbnormal", "VolumeDelete", "VolumeFailedDelete",
+	"VolumeResizeFailed", "VolumeResizeSuccessful", "WaitForFirstConsumer"}
+
+// TestReasonsOfEventsAreSpecific: an alert or a field selector on a reason finds the driver's events and no others.
+// FailedAttachVolume, SuccessfulAttachVolume and VolumeAttachmentLimitExceeded mean what they mean in Kubernetes.
+func TestReasonsOfEventsAreSpecific(t *testing.T) {
+	for _, c := range cause.Table() {
+		if len(c.On) == 0 || slices.Contains(conditionReasons, c.ID) {
+			continue
+		}
+		if rest := c.ID[1:]; rest == strings.ToLower(rest) {
+			t.Errorf("got the reason %s, want at least two words, as in DiskCreated", c.ID)
+		}
+		if slices.Contains(kubernetesReasons, c.ID) {
+			t.Errorf("got the reason %s, which another component uses", c.ID)
+		}
+	}
+}
+
 // visit walks a Go file.
 func visit(t *testing.T, file string, see func(ast.Node)) {
 	t.Helper()

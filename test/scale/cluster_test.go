@@ -311,11 +311,11 @@ func (c *cluster) volume(v, node int) *apiv1.AzVolume {
 			Replicas:           &apiv1.ReplicaCount{Ready: replicas, Wanted: replicas},
 			Fencing:            apiv1.FencingPreemption,
 			Conditions: []metav1.Condition{
-				{Type: apiv1.VolumeConditionReady, Status: metav1.ConditionTrue, Reason: apiv1.ReasonCreated, LastTransitionTime: now,
+				{Type: apiv1.VolumeConditionReady, Status: metav1.ConditionTrue, Reason: apiv1.ReasonDiskCreated, LastTransitionTime: now,
 					ObservedGeneration: 1},
 				{Type: apiv1.VolumeConditionReplicasAttached, Status: metav1.ConditionTrue,
 					Reason: apiv1.ReasonReplicasAttached, LastTransitionTime: now, ObservedGeneration: 1},
-				{Type: apiv1.VolumeConditionUpdated, Status: metav1.ConditionTrue, Reason: apiv1.ReasonUpdated,
+				{Type: apiv1.VolumeConditionUpdated, Status: metav1.ConditionTrue, Reason: apiv1.ReasonDiskUpdated,
 					LastTransitionTime: now, ObservedGeneration: 1},
 				{Type: apiv1.VolumeConditionDiskAsRecorded, Status: metav1.ConditionTrue, Reason: apiv1.ReasonDiskAsRecorded,
 					LastTransitionTime: now, ObservedGeneration: 1},
@@ -351,7 +351,7 @@ func (c *cluster) attachment(v, node, distance int) *apiv1.AzVolumeAttachment {
 			Conditions: []metav1.Condition{{
 				Type:               apiv1.AttachmentConditionAttached,
 				Status:             metav1.ConditionTrue,
-				Reason:             apiv1.ReasonAttached,
+				Reason:             apiv1.ReasonDiskAttached,
 				LastTransitionTime: metav1.Now(),
 				ObservedGeneration: 1,
 			}},

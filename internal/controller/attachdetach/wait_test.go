@@ -47,9 +47,9 @@ func TestTheVolumeSaysWhatALongWaitIsFor(t *testing.T) {
 	clock.SetTime(time.Unix(1004, 0))
 	reconcileOf(t, r, "vol")
 	first, c := published(t, r)
-	if c == nil || c.Status != metav1.ConditionFalse || c.Reason != apiv1.ReasonFencing || !strings.Contains(c.Message,
+	if c == nil || c.Status != metav1.ConditionFalse || c.Reason != apiv1.ReasonVolumeFencing || !strings.Contains(c.Message,
 		"node a (epoch 1)") {
-		t.Fatalf("got %+v, want False, %s, with node a and its epoch", c, apiv1.ReasonFencing)
+		t.Fatalf("got %+v, want False, %s, with node a and its epoch", c, apiv1.ReasonVolumeFencing)
 	}
 	reconcileOf(t, r, "vol")
 	if again, _ := published(t, r); again.ResourceVersion != first.ResourceVersion {

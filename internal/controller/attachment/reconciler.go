@@ -79,8 +79,8 @@ type Reconciler struct {
 // New makes a Reconciler.
 func New(options Options) (*Reconciler, error) {
 	proofs := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "azuredisk_release_proofs_total", Help: "Proofs of release that the controller obtained from Azure, by kind.",
-	}, []string{"kind"})
+		Name: "azuredisk_release_proofs_total", Help: "Proofs of release that the controller obtained from Azure.",
+	}, []string{"proof"})
 	r := &Reconciler{
 		Options: options,
 		proofs:  proofs,
@@ -211,7 +211,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, in attaching.Input, step a
 		crashpoint.At("fence-after-proof")
 		r.proofs.WithLabelValues(string(step.Status.Proof.Type)).Inc()
 	}
-	if a.Status.State != step.Status.State || step.Reason == apiv1.ReasonFenced {
+	if a.Status.State != step.Status.State || step.Reason == apiv1.ReasonVolumeFenced {
 		r.say(ctx, a, step)
 	}
 	return true, nil

@@ -312,7 +312,7 @@ func (r *Reconciler) attachAgain(ctx context.Context, a *apiv1.AzVolumeAttachmen
 		return err
 	}
 	log := ctrl.LoggerFrom(ctx).WithValues("volume", a.Spec.VolumeName, "node", a.Spec.NodeName, "reason",
-		apiv1.ReasonDetachedOutside)
+		apiv1.ReasonDiskDetachedOutside)
 	// First, because nothing repeats it once the attachment is changed.
 	volume := client.ObjectKey{Namespace: a.Namespace, Name: a.Spec.VolumeName}
 	if err := cluster.UnconfirmCustody(ctx, r.Client, volume); err != nil {

@@ -141,7 +141,7 @@ func (w *world) attachedAt(volume string, lun int32, spec apiv1.AzVolumeAttachme
 			VMID:  w.vm(),
 			LUN:   &lun,
 			Conditions: []metav1.Condition{{
-				Type: apiv1.AttachmentConditionAttached, Status: metav1.ConditionTrue, Reason: apiv1.ReasonAttached,
+				Type: apiv1.AttachmentConditionAttached, Status: metav1.ConditionTrue, Reason: apiv1.ReasonDiskAttached,
 				LastTransitionTime: metav1.NewTime(w.clock.Now().Add(-time.Hour)),
 			}},
 		},

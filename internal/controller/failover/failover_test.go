@@ -161,13 +161,13 @@ func TestVolumeOfALostNodeMovesToItsReplica(t *testing.T) {
 			"NodeQuarantined Node",
 			"FailoverProven AzVolume", "FailoverPodDeleted Pod", "FailoverPodDeleted Node", "FailoverPruned Node",
 			"NodeBack Node",
-			"FalseAlarm Node")
+			"FailoverFalseAlarm Node")
 		l.expectMetrics(map[string]float64{
-			"azuredisk_failovers_total unblocked": 1, "azuredisk_fences_total Detached": 1,
-			"azuredisk_failover_pods_deleted_total ":  1,
-			"azuredisk_failover_false_alarms_total ":  1,
-			"azuredisk_failover_phase_seconds detect": 1, "azuredisk_failover_phase_seconds fence": 1,
-			"azuredisk_failover_phase_seconds unblock": 1, "azuredisk_failover_phase_seconds total": 1,
+			"azuredisk_failovers_total Unblocked": 1, "azuredisk_failover_fences_total Detached": 1,
+			"azuredisk_failover_pods_deleted_total ":           1,
+			"azuredisk_failover_false_alarms_total ":           1,
+			"azuredisk_failover_phase_duration_seconds Detect": 1, "azuredisk_failover_phase_duration_seconds Fence": 1,
+			"azuredisk_failover_phase_duration_seconds Unblock": 1, "azuredisk_failover_duration_seconds ": 1,
 		})
 	})
 }

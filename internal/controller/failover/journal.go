@@ -186,8 +186,8 @@ func (j *journal) falseAlarm(ctx context.Context, o observed) {
 		return
 	}
 	j.metrics.falseAlarms.Inc()
-	ctrl.LoggerFrom(ctx).Info("false alarm", "node", o.NodeName, "after", after.String(), "reason", apiv1.ReasonFalseAlarm)
-	j.onNode(o, corev1.EventTypeWarning, apiv1.ReasonFalseAlarm, fmt.Sprintf(
+	ctrl.LoggerFrom(ctx).Info("false alarm", "node", o.NodeName, "after", after.String(), "reason", apiv1.ReasonFailoverFalseAlarm)
+	j.onNode(o, corev1.EventTypeWarning, apiv1.ReasonFailoverFalseAlarm, fmt.Sprintf(
 		"the node was lost, and is alive %s after a volume was taken from it; controller.failover.patience decides for how long it may be silent",
 		after.Round(time.Second)))
 }
@@ -225,7 +225,7 @@ func (j *journal) ended(m *mark, result string) {
 	if begun.IsZero() {
 		begun = m.decided
 	}
-	j.metrics.phases.WithLabelValues(phaseTotal).Observe(max(now.Sub(begun), 0).Seconds())
+	j.metrics.durations.Observe(max(now.Sub(begun), 0).Seconds())
 }
 
 // decided reports the decision to fence the node from a volume.
@@ -309,7 +309,7 @@ func (j *journal) tainted(ctx context.Context, o observed, step lostnode.Step) {
 		j.onNode(o, corev1.EventTypeWarning, apiv1.ReasonNodeUnresponsive, message)
 	}
 	if step.OutOfService == lostnode.TaintAdd {
-		j.onNode(o, corev1.EventTypeWarning, apiv1.ReasonOutOfService, "Azure says that the VM is down: "+o.Health.Evidence)
+		j.onNode(o, corev1.EventTypeWarning, apiv1.ReasonNodeOutOfService, "Azure says that the VM is down: "+o.Health.Evidence)
 	}
 	if step.Quarantine == lostnode.TaintRemove || step.Unresponsive == lostnode.TaintRemove ||
 		step.OutOfService == lostnode.TaintRemove {

@@ -10,36 +10,36 @@ import (
 // The phases of a failover.
 const (
 	// phaseDetect is from the last sign of life to the decision.
-	phaseDetect = "detect"
+	phaseDetect = "Detect"
 	// phaseFence is from the decision to the proof.
-	phaseFence = "fence"
+	phaseFence = "Fence"
 	// phaseUnblock is from the proof until Kubernetes is informed.
-	phaseUnblock = "unblock"
-	// phaseTotal is all of it.
-	phaseTotal = "total"
+	phaseUnblock = "Unblock"
 )
 
 // The ends of the failover of a volume.
 const (
 	// resultUnblocked: the pods are deleted, and Kubernetes no longer considers the volume in use.
-	resultUnblocked = "unblocked"
+	resultUnblocked = "Unblocked"
 	// resultReleased: Kubernetes unpublished it before that.
-	resultReleased = "released"
+	resultReleased = "Released"
 )
 
 type metrics struct {
 	failovers, fences, heldBack       *prometheus.CounterVec
 	podsDeleted, refused, falseAlarms prometheus.Counter
+	durations                         prometheus.Histogram
 	phases                            *prometheus.HistogramVec
 }
 
 func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
+	buckets := []float64{0.1, 0.25, 0.5, 1, 2, 4, 6, 8, 10, 15, 20, 30, 45, 60, 120, 300}
 	m := &metrics{
 		failovers: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "azuredisk_failovers_total", Help: "Volumes that were taken from lost nodes, by how it ended.",
 		}, []string{"result"}),
 		fences: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "azuredisk_fences_total", Help: "Volumes that lost nodes can no longer write to, by what proves it.",
+			Name: "azuredisk_failover_fences_total", Help: "Volumes that lost nodes can no longer write to, by what proves it.",
 		}, []string{"proof"}),
 		heldBack: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "azuredisk_failover_held_back_total",
@@ -57,10 +57,15 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 			Name: "azuredisk_failover_writes_refused_total",
 			Help: "Writes of a failover that the cluster refused, by its access rules or an admission policy.",
 		}),
+		durations: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "azuredisk_failover_duration_seconds",
+			Help:    "Duration of the failover of a volume, from the last sign of life of its node until it is free.",
+			Buckets: buckets,
+		}),
 		phases: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "azuredisk_failover_phase_seconds",
+			Name:    "azuredisk_failover_phase_duration_seconds",
 			Help:    "Duration of the phases of the failover of a volume.",
-			Buckets: []float64{0.1, 0.25, 0.5, 1, 2, 4, 6, 8, 10, 15, 20, 30, 45, 60, 120, 300},
+			Buckets: buckets,
 		}, []string{"phase"}),
 	}
 	// Prometheus sees no increase in a series that begins with 1.
@@ -70,10 +75,9 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 	for _, result := range []string{resultUnblocked, resultReleased} {
 		m.failovers.WithLabelValues(result)
 	}
-	for _, phase := range []string{phaseDetect, phaseFence, phaseUnblock, phaseTotal} {
+	for _, phase := range []string{phaseDetect, phaseFence, phaseUnblock} {
 		m.phases.WithLabelValues(phase)
 	}
 	return m, drivermetrics.Register(registerer, "failover", m.failovers, m.fences, m.heldBack, m.podsDeleted, m.refused,
-		m.falseAlarms,
-		m.phases)
+		m.falseAlarms, m.durations, m.phases)
 }

@@ -14,7 +14,8 @@ func TestTheFirstFailoverIsAnIncrease(t *testing.T) {
 	if _, err := newMetrics(registry); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]int{"azuredisk_failovers_total": 2, "azuredisk_failover_phase_seconds": 4} {
+	for name, want := range map[string]int{"azuredisk_failovers_total": 2, "azuredisk_failover_duration_seconds": 1,
+		"azuredisk_failover_phase_duration_seconds": 3} {
 		if got, err := testutil.GatherAndCount(registry, name); err != nil || got != want {
 			t.Errorf("%s: got %d series before the first failover, %v, want %d", name, got, err, want)
 		}

@@ -15,11 +15,11 @@ type metrics struct {
 	events, pauses    *prometheus.CounterVec
 }
 
-func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
+func newMetrics(registerer prometheus.Registerer, leading <-chan struct{}) (*metrics, error) {
 	m := &metrics{
 		lost: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "azuredisk_failover_nodes_lost",
-			Help: "Nodes that this process holds to be lost or down.",
+			Name: "azuredisk_liveness_nodes_lost",
+			Help: "Nodes that are judged as lost or down.",
 		}),
 		guarded: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "azuredisk_failover_guard_active",
@@ -29,24 +29,24 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 			Name: "azuredisk_liveness_heartbeat_requests_total", Help: "Heartbeats requested from nodes whose probe failed.",
 		}),
 		probes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "azuredisk_liveness_probes_total", Help: "Probes of nodes, by result: answered, failed or unknown.",
+			Name: "azuredisk_liveness_probes_total", Help: "Probes of nodes, by result: Answered, Failed or Unknown.",
 		}, []string{"result"}),
 		questions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "azuredisk_liveness_vm_reads_total",
-			Help: "Questions to Azure about the power state of silent nodes' VMs, by error kind; ok for none.",
+			Help: "Questions to Azure about the power state of silent nodes' VMs, by the kind of the error; OK for none.",
 		}, []string{"result"}),
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "azuredisk_liveness_maintenance_events_total",
-			Help: "Events that nodes said Azure had announced for their VMs, by kind.",
-		}, []string{"kind"}),
+			Name: "azuredisk_maintenance_events_total",
+			Help: "Events that nodes said Azure had announced for their VMs, by type.",
+		}, []string{"type"}),
 		pauses: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "azuredisk_liveness_announced_pauses_total",
-			Help: "Silences of nodes during announced pauses, by result: survived, exceeded (the node was still silent at the " +
-				"end) or refused (the limit was used up).",
+			Name: "azuredisk_maintenance_pauses_total",
+			Help: "Silences of nodes during announced pauses, by result: Survived, Exceeded (the node was still silent at the " +
+				"end) or Refused (the limit was used up).",
 		}, []string{"result"}),
 	}
-	return m, drivermetrics.Register(registerer, "liveness", m.lost, m.guarded, m.requests, m.probes, m.questions, m.events,
-		m.pauses)
+	return m, drivermetrics.Register(registerer, "liveness", drivermetrics.WhileLeading(leading, m.lost),
+		drivermetrics.WhileLeading(leading, m.guarded), m.requests, m.probes, m.questions, m.events, m.pauses)
 }
 
 func (m *metrics) show(lost int, guarded bool) {
@@ -59,21 +59,21 @@ func (m *metrics) show(lost int, guarded bool) {
 }
 
 func (m *metrics) probe(r ProbeResult) {
-	result := "failed"
+	result := "Failed"
 	switch {
 	case r.Unknown:
-		result = "unknown"
+		result = "Unknown"
 	case r.Answered:
-		result = "answered"
+		result = "Answered"
 	}
 	m.probes.WithLabelValues(result).Inc()
 }
 
 func (m *metrics) question(err error) {
-	result := "ok"
+	result := "OK"
 	if err != nil {
 		if result = string(provisioner.KindOf(err)); result == "" {
-			result = "other"
+			result = "Other"
 		}
 	}
 	m.questions.WithLabelValues(result).Inc()

@@ -71,6 +71,8 @@ type Options struct {
 	Enabled           bool
 	// Metrics registers the metrics; nil for none.
 	Metrics prometheus.Registerer
+	// Leading is closed when this process leads; nil if it always does. Standbys do not serve the gauges.
+	Leading <-chan struct{}
 }
 
 // roundEvery is the time between two rounds.
@@ -108,7 +110,7 @@ func New(options Options) (*Monitor, error) {
 		}),
 	}
 	var err error
-	m.metrics, err = newMetrics(options.Metrics)
+	m.metrics, err = newMetrics(options.Metrics, options.Leading)
 	return m, err
 }
 

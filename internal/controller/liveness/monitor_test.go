@@ -40,7 +40,7 @@ func TestAPowerCutIsObserved(t *testing.T) {
 	if got := w.requests[victim]; got != 1 {
 		t.Errorf("got %d requests for a heartbeat of the lost node, want 1", got)
 	}
-	if got := testutil.ToFloat64(gauge{w.registry, "azuredisk_failover_nodes_lost"}); got != 1 {
+	if got := testutil.ToFloat64(gauge{w.registry, "azuredisk_liveness_nodes_lost"}); got != 1 {
 		t.Errorf("got %v nodes lost in the metrics, want 1", got)
 	}
 	for _, n := range nodes[1:] {
@@ -187,8 +187,8 @@ func TestTheNodesConditionIsReadWhereNothingFollowsTheMetadata(t *testing.T) {
 	w.machines[nodes[0]].beats = true
 	w.beat(nodes[0])
 	for metric, label := range map[string]string{
-		"azuredisk_liveness_announced_pauses_total":   "survived",
-		"azuredisk_liveness_maintenance_events_total": string(apiv1.MaintenanceFreeze),
+		"azuredisk_maintenance_pauses_total": "Survived",
+		"azuredisk_maintenance_events_total": string(apiv1.MaintenanceFreeze),
 	} {
 		if got := w.counted(metric, label); got != 1 {
 			t.Errorf("got %s{%s} = %d, want 1", metric, label, got)

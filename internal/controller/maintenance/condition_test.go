@@ -88,8 +88,8 @@ func TestTheConditionFollowsWhatAzureAnnounces(t *testing.T) {
 		t.Errorf("the condition of the node problem detector: got %q, want %q", got, want)
 	}
 	w.r.Policies[apiv1.MaintenancePreempt] = plan.Move
-	if c := w.undisturbed(); c.Reason != apiv1.ReasonPodsMove {
-		t.Errorf("another policy for the same event: got reason %s, want %s", c.Reason, apiv1.ReasonPodsMove)
+	if c := w.undisturbed(); c.Reason != apiv1.ReasonMaintenancePodsMove {
+		t.Errorf("another policy for the same event: got reason %s, want %s", c.Reason, apiv1.ReasonMaintenancePodsMove)
 	}
 	if got := len(w.recorded(apiv1.ReasonMaintenanceAnnounced)); got != 4 {
 		t.Errorf("got %d events about the Node, want one for each of 4 announcements", got)

@@ -148,7 +148,7 @@ func (r *Reconciler) evict(ctx context.Context, pod *corev1.Pod, event *apiv1.Ma
 	})
 	switch {
 	case err == nil:
-		r.evictions.WithLabelValues("evicted").Inc()
+		r.evictions.WithLabelValues("Evicted").Inc()
 		ctrl.LoggerFrom(ctx).Info("pod evicted", "pod", client.ObjectKeyFromObject(pod), "node", pod.Spec.NodeName, "reason",
 			apiv1.ReasonMovedBeforeMaintenance, "event", event.EventID)
 		r.Events.Eventf(pod, nil, corev1.EventTypeNormal, apiv1.ReasonMovedBeforeMaintenance, "EvictPod", "%s",
@@ -157,9 +157,9 @@ func (r *Reconciler) evict(ctx context.Context, pod *corev1.Pod, event *apiv1.Ma
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return nil // it is gone, or another pod has its name
 	case apierrors.IsTooManyRequests(err):
-		r.evictions.WithLabelValues("refused").Inc()
+		r.evictions.WithLabelValues("Refused").Inc()
 		return nil
 	}
-	r.evictions.WithLabelValues("failed").Inc()
+	r.evictions.WithLabelValues("Failed").Inc()
 	return fmt.Errorf("evict pod %s/%s: %w", pod.Namespace, pod.Name, err)
 }

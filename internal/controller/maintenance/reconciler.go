@@ -85,7 +85,7 @@ func New(options Options) (*Reconciler, error) {
 	r := &Reconciler{Options: options, seen: map[string]map[string]time.Time{}}
 	r.evictions = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "azuredisk_maintenance_evictions_total",
-		Help: "Evictions of pods before maintenance of their nodes, by result: evicted, refused (by a PodDisruptionBudget) or failed.",
+		Help: "Evictions of pods before maintenance of their nodes, by result: Evicted, Refused (by a PodDisruptionBudget) or Failed.",
 	}, []string{"result"})
 	r.pace = flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(evictionsPerSecond, evictionsAtOnce, options.Clock)
 	return r, drivermetrics.Register(options.Metrics, "maintenance", r.evictions)
@@ -137,7 +137,7 @@ func (r *Reconciler) publish(ctx context.Context, d *apiv1.AzDriverNode, next *a
 	if next != nil {
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, apiv1.ReasonMaintenanceAnnounced, maintenance.Describe(next)
 		if r.Policies.Of(next.Type) == maintenance.Move {
-			c.Reason = apiv1.ReasonPodsMove
+			c.Reason = apiv1.ReasonMaintenancePodsMove
 		}
 	}
 	if written, err := cluster.WriteCondition(ctx, r.Client, d, c); err != nil || !written {

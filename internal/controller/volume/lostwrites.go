@@ -37,7 +37,7 @@ func (r *Reconciler) lostWrites(ctx context.Context, o observed, status *apiv1.A
 // the pods that use it on the node: one of them has most likely written the data.
 func (r *Reconciler) tellLoss(ctx context.Context, o observed, loss disk.Loss) {
 	ctrl.LoggerFrom(ctx).Info("writes are lost", "volume", o.volume.Name, "node", loss.NodeName, "reason",
-		apiv1.ReasonFlushFailed,
+		apiv1.ReasonDiskFlushFailed,
 		"message", loss.Message)
 	about := []runtime.Object{o.volume}
 	if claim, err := cluster.ClaimBoundTo(ctx, r.Client, o.pv); err != nil {
@@ -55,7 +55,7 @@ func (r *Reconciler) tellLoss(ctx context.Context, o observed, loss disk.Loss) {
 		}
 	}
 	for _, object := range about {
-		r.Events.Eventf(object, nil, corev1.EventTypeWarning, apiv1.ReasonFlushFailed, apiv1.ReasonFlushFailed, "volume %s: %s",
+		r.Events.Eventf(object, nil, corev1.EventTypeWarning, apiv1.ReasonDiskFlushFailed, apiv1.ReasonDiskFlushFailed, "volume %s: %s",
 			o.volume.Name, loss.Message)
 	}
 }

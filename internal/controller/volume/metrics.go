@@ -14,7 +14,7 @@ import (
 // metrics sums over volumes, so that their number does not become a number of series.
 type metrics struct {
 	wantedGauge, attachedGauge prometheus.Gauge
-	removals, cleanUps         *prometheus.CounterVec
+	removals                   *prometheus.CounterVec
 
 	notSteeredGauge prometheus.Gauge
 
@@ -26,7 +26,7 @@ type metrics struct {
 	unseen     map[types.UID]int
 }
 
-func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
+func newMetrics(registerer prometheus.Registerer, leading <-chan struct{}) (*metrics, error) {
 	m := &metrics{
 		wantedGauge: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "azuredisk_replicas_wanted",
@@ -39,10 +39,6 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 		removals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "azuredisk_replica_removals_total", Help: "Attachment replicas that the controller removed, by reason.",
 		}, []string{"reason"}),
-		cleanUps: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "azuredisk_replica_clean_ups_total",
-			Help: "Attachment replicas that were cleaned up because their volume has no use for them, by reason.",
-		}, []string{"reason"}),
 		notSteeredGauge: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "azuredisk_pods_not_steered",
 			Help: "Pods with replicated volumes that the webhook has not seen.",
@@ -51,8 +47,8 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 		notSteered: map[string][]types.UID{},
 		unseen:     map[types.UID]int{},
 	}
-	return m, drivermetrics.Register(registerer, "volumes", m.wantedGauge, m.attachedGauge, m.notSteeredGauge, m.removals,
-		m.cleanUps)
+	return m, drivermetrics.Register(registerer, "volumes", drivermetrics.WhileLeading(leading, m.wantedGauge),
+		drivermetrics.WhileLeading(leading, m.attachedGauge), drivermetrics.WhileLeading(leading, m.notSteeredGauge), m.removals)
 }
 
 // steering counts the pods of a replicated volume that the webhook has not seen.
@@ -89,12 +85,4 @@ func (m *metrics) forget(volume string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.volumes, volume)
-}
-
-func (m *metrics) removed(reason string) {
-	if reason == apiv1.ReasonReplicasExpired || reason == apiv1.ReasonVolumeReleased {
-		m.cleanUps.WithLabelValues(reason).Inc()
-		return
-	}
-	m.removals.WithLabelValues(reason).Inc()
 }

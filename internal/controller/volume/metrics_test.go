@@ -16,7 +16,7 @@ import (
 
 func TestPodsThatTheWebhookHasNotSeenAreCountedOnce(t *testing.T) {
 	t.Parallel()
-	m, err := newMetrics(prometheus.NewRegistry())
+	m, err := newMetrics(prometheus.NewRegistry(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -66,8 +66,10 @@ type Options struct {
 	NodeLabel string
 	// Workers is how many volumes are reconciled at once.
 	Workers int
-	// Metrics is where replicas and clean-ups are counted.
+	// Metrics is where replicas are counted.
 	Metrics prometheus.Registerer
+	// Leading is closed when this process leads; nil if it always does. Standbys do not serve the gauges.
+	Leading <-chan struct{}
 }
 
 // Reconciler reconciles AzVolumes.
@@ -80,7 +82,7 @@ type Reconciler struct {
 
 // New makes a Reconciler.
 func New(options Options) (*Reconciler, error) {
-	m, err := newMetrics(options.Metrics)
+	m, err := newMetrics(options.Metrics, options.Leading)
 	if err != nil {
 		return nil, err
 	}
@@ -223,7 +225,7 @@ type findings struct {
 // tell writes the events about findings that were recorded.
 func (r *Reconciler) tell(ctx context.Context, o observed, found findings) {
 	if found.notReserved != "" {
-		r.event(o.volume, true, apiv1.ReasonNotReserved, found.notReserved)
+		r.event(o.volume, true, apiv1.ReasonDiskNotReserved, found.notReserved)
 	}
 	if found.loss != nil {
 		r.tellLoss(ctx, o, *found.loss)

@@ -152,7 +152,7 @@ func (r *Reconciler) do(ctx context.Context, o observed, d placement.Decision) e
 	if err := keeper.Delete(ctx, r.Client, d.Attachment); err != nil {
 		return err
 	}
-	r.metrics.removed(d.Reason)
+	r.metrics.removals.WithLabelValues(d.Reason).Inc()
 	r.event(o.volume, false, d.Reason, "replica on node "+d.Node+" is detached")
 	return nil
 }

@@ -65,14 +65,14 @@ func turned(before, after *apiv1.AzVolumeStatus) bool {
 	}
 	is, was := meta.FindStatusCondition(after.Conditions, apiv1.VolumeConditionUpdated),
 		meta.FindStatusCondition(before.Conditions, apiv1.VolumeConditionUpdated)
-	return is != nil && (was == nil || is.Reason != was.Reason || is.Reason == apiv1.ReasonUpdateRefused &&
+	return is != nil && (was == nil || is.Reason != was.Reason || is.Reason == apiv1.ReasonDiskUpdateRefused &&
 		textOf(is.Message) != textOf(was.Message))
 }
 
 // heldBack reports whether the object was deleted and is kept.
 func heldBack(status *apiv1.AzVolumeStatus) bool {
 	c := meta.FindStatusCondition(status.Conditions, apiv1.VolumeConditionReady)
-	return c != nil && c.Reason == apiv1.ReasonDeletionHeld
+	return c != nil && c.Reason == apiv1.ReasonVolumeDeletionHeld
 }
 
 // textOf is a message without the IDs of Azure's answers, which differ with each repetition.

@@ -50,11 +50,11 @@ type fences struct {
 
 // The results of a try to fence, in the metric.
 const (
-	tryFenced = "fenced"
+	tryFenced = "Fenced"
 	// tryRefused: there can be no proof, and the controller asks another node.
-	tryRefused = "refused"
+	tryRefused = "Refused"
 	// tryFailed: the node tries again.
-	tryFailed = "failed"
+	tryFailed = "Failed"
 )
 
 // AnswerFences follows the requests to fence in this node's AzDriverNode until ctx ends: it takes the
@@ -63,7 +63,7 @@ const (
 func (s *Server) AnswerFences(ctx context.Context, registerer prometheus.Registerer) error {
 	f := &fences{
 		tries: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "azuredisk_node_fence_duration_seconds",
+			Name:    "azuredisk_failover_fence_attempt_duration_seconds",
 			Help:    "Duration of the tries of this node to take the reservation of a disk from a lost node, by result.",
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 1.5, 2.5},
 		}, []string{"result"}),

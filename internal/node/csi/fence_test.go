@@ -257,7 +257,7 @@ func TestTriesToFenceAreCounted(t *testing.T) {
 	for _, series := range families[0].GetMetric() {
 		got[series.GetLabel()[0].GetValue()] = series.GetHistogram().GetSampleCount()
 	}
-	if want := map[string]uint64{"failed": 1, "fenced": 1}; !maps.Equal(got, want) {
+	if want := map[string]uint64{"Failed": 1, "Fenced": 1}; !maps.Equal(got, want) {
 		t.Errorf("got %v tries by result, want %v", got, want)
 	}
 }

@@ -222,14 +222,14 @@ func (s *Step) begin(in Input) {
 		s.RequeueAfter = operation.LastRetry
 	case in.Room.GiveWay != "":
 		s.GiveWay = in.Room.GiveWay
-		s.pending(in, apiv1.ReasonWaitingForSlot, "replica "+in.Room.GiveWay+" is deleted to free its slot")
+		s.pending(in, apiv1.ReasonWaitingForDiskSlot, "replica "+in.Room.GiveWay+" is deleted to free its slot")
 	case in.Room.Wait:
-		s.pending(in, apiv1.ReasonWaitingForSlot, in.Room.Message)
+		s.pending(in, apiv1.ReasonWaitingForDiskSlot, in.Room.Message)
 		if in.Room.Guards {
 			s.RequeueAfter = guardRetry
 		}
 	case in.Room.Full:
-		s.failed(in, apiv1.AttachmentFailed, apiv1.ReasonNoSlot,
+		s.failed(in, apiv1.AttachmentFailed, apiv1.ReasonNoDiskSlot,
 			provisioner.Errorf(provisioner.InsufficientCapacity, "%s", in.Room.Message))
 	default:
 		s.Start = operation.WorkAttach
@@ -237,7 +237,7 @@ func (s *Step) begin(in Input) {
 		s.Status.VMID = in.VMID
 		s.Status.Operation = nil
 		s.Status.LUN = nil
-		s.condition(in, metav1.ConditionFalse, apiv1.ReasonAttaching, "asking Azure to attach the disk")
+		s.condition(in, metav1.ConditionFalse, apiv1.ReasonDiskAttaching, "asking Azure to attach the disk")
 	}
 }
 
@@ -258,10 +258,10 @@ func (s *Step) attachRunning(in Input) {
 	if op := in.Job.Operation(); op != nil {
 		s.Status.Operation = operation.KeepStartTime(s.Status.Operation, op)
 		s.Status.Error = nil
-		s.condition(in, metav1.ConditionFalse, apiv1.ReasonAttaching, "Azure has accepted to attach the disk")
+		s.condition(in, metav1.ConditionFalse, apiv1.ReasonDiskAttaching, "Azure has accepted to attach the disk")
 		return
 	}
-	s.tellWaiting(in, apiv1.ReasonAttaching)
+	s.tellWaiting(in, apiv1.ReasonDiskAttaching)
 }
 
 func (s *Step) attachEnded(in Input) {
@@ -279,7 +279,7 @@ func (s *Step) attachEnded(in Input) {
 		err = provisioner.Errorf(provisioner.Conflict, "Azure completed the attach, but the disk is not attached to the VM")
 	case truth.Attached && !truth.Detaching:
 		s.Status.LUN = &truth.LUN
-		reason := apiv1.ReasonAttachFailed
+		reason := apiv1.ReasonDiskAttachFailed
 		if truth.Unasked {
 			reason = apiv1.ReasonCustodyUnknown
 		}
@@ -288,12 +288,12 @@ func (s *Step) attachEnded(in Input) {
 	}
 	if provisioner.KindOf(err) == provisioner.InsufficientCapacity && (in.Room.GiveWay != "" || in.Room.Wait) {
 		s.GiveWay = in.Room.GiveWay
-		s.pending(in, apiv1.ReasonWaitingForSlot, "Azure has no free slot; a replica is deleted to free one")
+		s.pending(in, apiv1.ReasonWaitingForDiskSlot, "Azure has no free slot; a replica is deleted to free one")
 		return
 	}
-	reason := apiv1.ReasonAttachFailed
+	reason := apiv1.ReasonDiskAttachFailed
 	if stillDetaching(in.Job) {
-		reason = apiv1.ReasonStillDetaching
+		reason = apiv1.ReasonDiskStillDetaching
 	}
 	s.failed(in, apiv1.AttachmentFailed, reason, err)
 }
@@ -307,7 +307,7 @@ func (s *Step) attached(in Input, lun *int32) {
 	if p := s.Status.Proof; p != nil && p.Epoch < in.Attachment.Spec.Epoch {
 		s.Status.Proof = nil // from an earlier time as primary; users would read it as a current one
 	}
-	s.condition(in, metav1.ConditionTrue, apiv1.ReasonAttached, "")
+	s.condition(in, metav1.ConditionTrue, apiv1.ReasonDiskAttached, "")
 }
 
 func (s *Step) pending(in Input, reason, message string) {

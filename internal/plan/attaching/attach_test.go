@@ -85,9 +85,9 @@ func TestAttachment(t *testing.T) {
 		"it waits for the node's VM": {in(volume(held), primary(""), noVM),
 			want{state: pending, reason: apiv1.ReasonNodeUnknown}},
 		"a replica gives way": {in(volume(held), primary(""), room(attaching.SlotDecision{GiveWay: "r"})),
-			want{state: pending, giveWay: "r", reason: apiv1.ReasonWaitingForSlot}},
+			want{state: pending, giveWay: "r", reason: apiv1.ReasonWaitingForDiskSlot}},
 		"no room is a failure": {in(volume(held), primary(""), room(attaching.SlotDecision{Full: true, Message: "full"})),
-			want{state: apiv1.AttachmentFailed, reason: apiv1.ReasonNoSlot}},
+			want{state: apiv1.AttachmentFailed, reason: apiv1.ReasonNoDiskSlot}},
 		"an accepted operation is recorded": {
 			in(volume(held), primary(begun),
 				job(operation.Job{Work: operation.WorkAttach, Phase: operation.PhaseAccepted, Tokens: []string{"t"},
@@ -99,11 +99,11 @@ func TestAttachment(t *testing.T) {
 			want{state: pending, reason: apiv1.ReasonVolumeNotReady}},
 		"what Azure lists after an attach that succeeded is attached": {
 			in(volume(held), primary(begun), ended(operation.WorkAttach, operation.Truth{Attached: true, LUN: 3}, nil)),
-			want{state: attached, reason: apiv1.ReasonAttached}},
+			want{state: attached, reason: apiv1.ReasonDiskAttached}},
 		"what is not is a failure": {
 			in(volume(held), primary(begun),
 				ended(operation.WorkAttach, operation.Truth{}, provisioner.Errorf(provisioner.InvalidArgument, "zone"))),
-			want{state: apiv1.AttachmentFailed, reason: apiv1.ReasonAttachFailed}},
+			want{state: apiv1.AttachmentFailed, reason: apiv1.ReasonDiskAttachFailed}},
 		"law 3: a held primary is not detached by deleting its object": {in(volume(held), objects.Deleted(primary(attached))),
 			want{state: attached, reason: apiv1.ReasonPrimaryHeld}},
 		"law 3: nor is one that is being released, without proof": {in(volume(releasing), objects.Deleted(primary(attached))),
@@ -126,42 +126,42 @@ func TestAttachment(t *testing.T) {
 		"still attached after a detach is a failure": {
 			in(volume(held), objects.Deleted(replica(detaching)), noVM,
 				ended(operation.WorkDetach, operation.Truth{Attached: true}, nil)),
-			want{state: apiv1.AttachmentDetachFail, reason: apiv1.ReasonDetachFailed}},
+			want{state: apiv1.AttachmentDetachFail, reason: apiv1.ReasonDiskDetachFailed}},
 		"a lost node that is being released is fenced": {in(volume(releasing), primary(attached), lost),
-			want{start: operation.WorkFence, state: detaching, reason: apiv1.ReasonFencing}},
+			want{start: operation.WorkFence, state: detaching, reason: apiv1.ReasonVolumeFencing}},
 		"a restart continues the forced detach": {
 			in(volume(releasing), withOperation(primary(attached), operation.WorkFence, "t"), lost),
-			want{start: operation.WorkFence, state: detaching, reason: apiv1.ReasonFencing, resume: "t"}},
+			want{start: operation.WorkFence, state: detaching, reason: apiv1.ReasonVolumeFencing, resume: "t"}},
 		"a forced detach that failed is not gone on with": {
 			in(volume(releasing), withOperation(primary(attached), operation.WorkFence, "t"), lost,
 				job(operation.Job{Work: operation.WorkFence, Phase: operation.PhaseEnded, Ended: objects.Now,
 					Tokens: []string{"t"}, Err: provisioner.Errorf(provisioner.Conflict, "preempted")})),
-			want{state: attached, reason: apiv1.ReasonFencing}},
+			want{state: attached, reason: apiv1.ReasonVolumeFencing}},
 		"one that could not be asked about is": {
 			in(volume(releasing), withOperation(primary(attached), operation.WorkFence, "t"), lost,
 				ended(operation.WorkFence, operation.Truth{}, provisioner.Errorf(provisioner.Unavailable, "read VM"))),
-			want{state: attached, reason: apiv1.ReasonFencing, resume: "t"}},
+			want{state: attached, reason: apiv1.ReasonVolumeFencing, resume: "t"}},
 		"law 3: a lost node that holds its ownership is not": {in(volume(held), primary(attached), lost),
-			want{state: attached, reason: apiv1.ReasonAttached}},
+			want{state: attached, reason: apiv1.ReasonDiskAttached}},
 		"a VM that is gone is proof": {
 			in(volume(releasing), primary(attached), noVM, lost,
 				ended(operation.WorkFence, operation.Truth{VMGone: true, Epoch: 2}, nil)),
-			want{state: pending, proof: apiv1.ProofVMDown, reason: apiv1.ReasonFenced}},
+			want{state: pending, proof: apiv1.ProofVMDown, reason: apiv1.ReasonVolumeFenced}},
 		"a VM that is down, and its disk is detached": {
 			in(volume(releasing), primary(attached), noVM, lost,
 				ended(operation.WorkFence, operation.Truth{VMDown: true, Epoch: 2}, nil)),
-			want{state: pending, proof: apiv1.ProofVMDown, reason: apiv1.ReasonFenced}},
+			want{state: pending, proof: apiv1.ProofVMDown, reason: apiv1.ReasonVolumeFenced}},
 		"a disk that is off is proof": {
 			in(volume(releasing), primary(attached), noVM, lost, ended(operation.WorkFence, operation.Truth{Epoch: 2}, nil)),
-			want{state: pending, proof: apiv1.ProofDetached, reason: apiv1.ReasonFenced}},
+			want{state: pending, proof: apiv1.ProofDetached, reason: apiv1.ReasonVolumeFenced}},
 		"a disk that is still on is none": {
 			in(volume(releasing), primary(attached), noVM, lost,
 				ended(operation.WorkFence, operation.Truth{Attached: true, Epoch: 2}, nil)),
-			want{state: attached, reason: apiv1.ReasonFencing}},
+			want{state: attached, reason: apiv1.ReasonVolumeFencing}},
 		"nor is a question that Azure did not answer": {
 			in(volume(releasing), primary(attached), noVM, lost,
 				ended(operation.WorkFence, operation.Truth{}, errors.New("timeout"))),
-			want{state: attached, reason: apiv1.ReasonFencing}},
+			want{state: attached, reason: apiv1.ReasonVolumeFencing}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

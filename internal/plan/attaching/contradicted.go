@@ -82,6 +82,6 @@ func StatusToAttachAgain(a *apiv1.AzVolumeAttachment, seen *provisioner.Attachme
 	}
 	s := Step{Status: *a.Status.DeepCopy()}
 	s.Status.LUN, s.Status.Exclusive = nil, false
-	s.pending(Input{Now: now, Attachment: a}, apiv1.ReasonDetachedOutside, message)
+	s.pending(Input{Now: now, Attachment: a}, apiv1.ReasonDiskDetachedOutside, message)
 	return s.Status
 }

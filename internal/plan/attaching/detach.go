@@ -83,20 +83,20 @@ func (s *Step) detach(in Input) {
 		s.Start = operation.WorkDetach
 		s.Status.VMID = in.VMID
 		s.Status.State = apiv1.AttachmentDetaching
-		s.condition(in, metav1.ConditionFalse, apiv1.ReasonDetaching, "")
+		s.condition(in, metav1.ConditionFalse, apiv1.ReasonDiskDetaching, "")
 	case a.Status.VMID == "":
 		// There is nothing to ask Azure about. If the disk is attached nevertheless, the next look
 		// at the VM finds it.
 		s.RemoveFinalizer = true
-		s.Reason = apiv1.ReasonDetached
+		s.Reason = apiv1.ReasonDiskDetached
 	case in.SharedWith != "" && !in.Job.Running():
 		s.RemoveFinalizer = true
-		s.Reason, s.Message = apiv1.ReasonDetached, sharedWith(in)+"; the disk remains attached there"
+		s.Reason, s.Message = apiv1.ReasonDiskDetached, sharedWith(in)+"; the disk remains attached there"
 	case in.Job.Work == operation.WorkDetach && in.Job.Running():
 		if op := in.Job.Operation(); op != nil {
 			s.Status.Operation = operation.KeepStartTime(s.Status.Operation, op)
 		} else {
-			s.tellWaiting(in, apiv1.ReasonDetaching)
+			s.tellWaiting(in, apiv1.ReasonDiskDetaching)
 		}
 	case in.Job.Running():
 	case s.attachMayArrive(in):
@@ -111,7 +111,7 @@ func (s *Step) detach(in Input) {
 			s.Status.Operation = nil
 		}
 		s.Status.State = apiv1.AttachmentDetaching
-		s.condition(in, metav1.ConditionFalse, apiv1.ReasonDetaching, "")
+		s.condition(in, metav1.ConditionFalse, apiv1.ReasonDiskDetaching, "")
 	}
 }
 
@@ -126,7 +126,7 @@ func (s *Step) attachMayArrive(in Input) bool {
 	if c := meta.FindStatusCondition(a.Status.Conditions, apiv1.AttachmentConditionAttached); c != nil {
 		switch {
 		case a.Status.State == apiv1.AttachmentDetachFail,
-			a.Status.State == apiv1.AttachmentDetaching && c.Reason == apiv1.ReasonDetaching:
+			a.Status.State == apiv1.AttachmentDetaching && c.Reason == apiv1.ReasonDiskDetaching:
 			return false
 		case c.Status == metav1.ConditionTrue:
 			left = min(left, operation.Remaining(in.Overlap, c.LastTransitionTime.Time, in.Now))
@@ -140,14 +140,14 @@ func (s *Step) detachEnded(in Input) {
 	truth := in.Job.Truth
 	if in.Job.Err == nil && !truth.Attached {
 		s.RemoveFinalizer = true
-		s.Reason = apiv1.ReasonDetached
+		s.Reason = apiv1.ReasonDiskDetached
 		return
 	}
 	err := in.Job.Err
 	if err == nil {
 		err = provisioner.Errorf(provisioner.Conflict, "Azure completed the detach, but the disk is still attached to the VM")
 	}
-	s.failed(in, apiv1.AttachmentDetachFail, apiv1.ReasonDetachFailed, err)
+	s.failed(in, apiv1.AttachmentDetachFail, apiv1.ReasonDiskDetachFailed, err)
 }
 
 // fence establishes the proof that a node that does not answer can no longer write: the job reads
@@ -179,7 +179,7 @@ func (s *Step) fence(in Input) {
 		s.Deserted = MayBeDeserted(in) && !ownership.FenceDecided(in.Volume, in.Attachment.Spec.NodeName) &&
 			!ownership.MultiNodeFenceDecided(in.Attachment)
 		s.unsure()
-		s.Reason, s.Message = apiv1.ReasonFencing, fenceReason(in)
+		s.Reason, s.Message = apiv1.ReasonVolumeFencing, fenceReason(in)
 	}
 }
 
@@ -247,7 +247,7 @@ func (s *Step) fenceEnded(in Input) {
 
 func (s *Step) fenceFailed(in Input, err error) {
 	s.Status.Error = operation.Failure(err, in.Job.Ended)
-	s.condition(in, conditionNow(in.Attachment), apiv1.ReasonFencing, s.Status.Error.Message)
+	s.condition(in, conditionNow(in.Attachment), apiv1.ReasonVolumeFencing, s.Status.Error.Message)
 	s.RequeueAfter = max(fenceAgainIn(in.Attachment, s.Status.Error, in.Now), operation.MinWait)
 }
 
@@ -349,5 +349,5 @@ func (s *Step) prove(in Input, kind apiv1.ProofType, message string) {
 	}
 	s.Status.Error = nil
 	s.Status.Operation = nil
-	s.condition(in, conditionNow(in.Attachment), apiv1.ReasonFenced, message)
+	s.condition(in, conditionNow(in.Attachment), apiv1.ReasonVolumeFenced, message)
 }

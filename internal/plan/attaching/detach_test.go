@@ -168,31 +168,31 @@ func TestADetachWaitsUntilAFormerLeaderCanNoLongerAttach(t *testing.T) {
 		wait       time.Duration // 0 for a detach
 	}{
 		"a leader begins to attach it": {is(apiv1.AttachmentAttaching, metav1.ConditionFalse,
-			apiv1.ReasonAttaching, time.Hour), 3 * time.Second, 7 * time.Second},
+			apiv1.ReasonDiskAttaching, time.Hour), 3 * time.Second, 7 * time.Second},
 		"the attach has failed": {is(apiv1.AttachmentFailed, metav1.ConditionFalse,
-			apiv1.ReasonAttachFailed, time.Hour), 3 * time.Second, 7 * time.Second},
+			apiv1.ReasonDiskAttachFailed, time.Hour), 3 * time.Second, 7 * time.Second},
 		"it was detached by force": {is(apiv1.AttachmentPending, metav1.ConditionFalse,
-			apiv1.ReasonFenced, time.Hour), 3 * time.Second, 7 * time.Second},
+			apiv1.ReasonVolumeFenced, time.Hour), 3 * time.Second, 7 * time.Second},
 		"it was attached by two leaders at once": {is(apiv1.AttachmentAttached, metav1.ConditionTrue,
-			apiv1.ReasonAttached, 2*time.Second), 3 * time.Second, 7 * time.Second},
+			apiv1.ReasonDiskAttached, 2*time.Second), 3 * time.Second, 7 * time.Second},
 		"it was attached just before this leader": {is(apiv1.AttachmentAttached, metav1.ConditionTrue,
-			apiv1.ReasonAttached, 8*time.Second), 3 * time.Second, 2 * time.Second},
+			apiv1.ReasonDiskAttached, 8*time.Second), 3 * time.Second, 2 * time.Second},
 		"it was attached long before": {is(apiv1.AttachmentAttached, metav1.ConditionTrue,
-			apiv1.ReasonAttached, time.Minute), 3 * time.Second, 0},
+			apiv1.ReasonDiskAttached, time.Minute), 3 * time.Second, 0},
 		"its detach has begun": {is(apiv1.AttachmentDetaching, metav1.ConditionFalse,
-			apiv1.ReasonDetaching, time.Second), 3 * time.Second, 0},
+			apiv1.ReasonDiskDetaching, time.Second), 3 * time.Second, 0},
 		"its fence has begun": {is(apiv1.AttachmentDetaching, metav1.ConditionFalse,
-			apiv1.ReasonFencing, time.Hour), 3 * time.Second, 7 * time.Second},
+			apiv1.ReasonVolumeFencing, time.Hour), 3 * time.Second, 7 * time.Second},
 		"its detach has failed": {is(apiv1.AttachmentDetachFail, metav1.ConditionFalse,
-			apiv1.ReasonDetachFailed, time.Second), 3 * time.Second, 0},
+			apiv1.ReasonDiskDetachFailed, time.Second), 3 * time.Second, 0},
 		"another leader began to attach it after that": {is(apiv1.AttachmentAttaching, metav1.ConditionFalse,
-			apiv1.ReasonDetaching, time.Second), 3 * time.Second, 7 * time.Second},
+			apiv1.ReasonDiskDetaching, time.Second), 3 * time.Second, 7 * time.Second},
 		"every former leader has ended": {is(apiv1.AttachmentAttaching, metav1.ConditionFalse,
-			apiv1.ReasonAttaching, time.Hour), 10 * time.Second, 0},
+			apiv1.ReasonDiskAttaching, time.Hour), 10 * time.Second, 0},
 		"no other process leads": {is(apiv1.AttachmentAttaching, metav1.ConditionFalse,
-			apiv1.ReasonAttaching, time.Hour), 0, 0},
+			apiv1.ReasonDiskAttaching, time.Hour), 0, 0},
 		"a leader begins to attach it, in this moment": {is(apiv1.AttachmentAttaching, metav1.ConditionFalse,
-			apiv1.ReasonAttaching, 0), time.Millisecond, 10*time.Second - time.Millisecond},
+			apiv1.ReasonDiskAttaching, 0), time.Millisecond, 10*time.Second - time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -319,12 +319,12 @@ func TestWhatKeepsAFenceIsSaidInTheCondition(t *testing.T) {
 		in.Attachment.Status = attaching.Next(in).Status
 		return meta.FindStatusCondition(in.Attachment.Status.Conditions, apiv1.AttachmentConditionAttached)
 	}
-	if c := condition(); c == nil || c.Reason != apiv1.ReasonFencing ||
+	if c := condition(); c == nil || c.Reason != apiv1.ReasonVolumeFencing ||
 		!strings.Contains(c.Message, "attached to that of node c") {
 		t.Fatalf("condition %+v", c)
 	}
 	in.Job.Err, in.Job.Truth.Epoch = nil, 2
-	if c := condition(); c == nil || c.Reason != apiv1.ReasonFenced || strings.Contains(c.Message, "node c") {
+	if c := condition(); c == nil || c.Reason != apiv1.ReasonVolumeFenced || strings.Contains(c.Message, "node c") {
 		t.Errorf("condition %+v after the proof", c)
 	}
 }
@@ -691,7 +691,7 @@ func TestContradicted(t *testing.T) {
 			}
 			test.attachment.Status = attaching.StatusToAttachAgain(test.attachment, test.seen, objects.Now)
 			if s := test.attachment.Status; s.State != apiv1.AttachmentPending || s.LUN != nil || s.VMID != "/vm/a" ||
-				s.Conditions[0].Reason != apiv1.ReasonDetachedOutside ||
+				s.Conditions[0].Reason != apiv1.ReasonDiskDetachedOutside ||
 				test.seen != nil && !strings.Contains(s.Conditions[0].Message, fmt.Sprintf("LUN %d", test.seen.LUN)) {
 				t.Errorf("set back to %+v", s)
 			}

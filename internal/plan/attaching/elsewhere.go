@@ -28,7 +28,7 @@ const yieldFor = 2 * time.Minute
 // driver, or was found in use elsewhere before.
 func AskBeforeAttach(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) bool {
 	switch reasonOf(a) {
-	case apiv1.ReasonDetachedOutside, apiv1.ReasonVMUnrecorded, apiv1.ReasonUsedOutsideCluster,
+	case apiv1.ReasonDiskDetachedOutside, apiv1.ReasonVMUnrecorded, apiv1.ReasonUsedOutsideCluster,
 		apiv1.ReasonYieldsToAnotherCluster:
 		return true
 	default:

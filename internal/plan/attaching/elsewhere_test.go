@@ -187,8 +187,8 @@ func TestADiskStaysAttachedAndUnusedWhileAzureDoesNotAnswer(t *testing.T) {
 func TestWhenAzureIsAskedAlsoBeforeAnAttach(t *testing.T) {
 	t.Parallel()
 	for reason, want := range map[string]bool{
-		"": false, apiv1.ReasonWaitingForSlot: false, apiv1.ReasonAttachFailed: false, apiv1.ReasonCustodyUnknown: false,
-		apiv1.ReasonDetachedOutside: true, apiv1.ReasonVMUnrecorded: true, apiv1.ReasonUsedOutsideCluster: true,
+		"": false, apiv1.ReasonWaitingForDiskSlot: false, apiv1.ReasonDiskAttachFailed: false, apiv1.ReasonCustodyUnknown: false,
+		apiv1.ReasonDiskDetachedOutside: true, apiv1.ReasonVMUnrecorded: true, apiv1.ReasonUsedOutsideCluster: true,
 		apiv1.ReasonYieldsToAnotherCluster: true,
 	} {
 		v := objects.NewVolume(func(v *apiv1.AzVolume) { v.UID, v.Status.ConfirmedUID = "v", "v" })

@@ -222,8 +222,8 @@ func TestAReplicaThatGuardsAgainstANodeDoesNotGiveWay(t *testing.T) {
 		HasFinalizer: true,
 		Room:         attaching.SlotDecision{Wait: true, Guards: true},
 	}
-	if step := attaching.Next(waits); step.RequeueAfter == 0 || step.Reason != apiv1.ReasonWaitingForSlot {
-		t.Errorf("got reason %q, again after %s; want WaitingForSlot and another look, because no event follows", step.Reason,
+	if step := attaching.Next(waits); step.RequeueAfter == 0 || step.Reason != apiv1.ReasonWaitingForDiskSlot {
+		t.Errorf("got reason %q, again after %s; want WaitingForDiskSlot and another look, because no event follows", step.Reason,
 			step.RequeueAfter)
 	}
 }

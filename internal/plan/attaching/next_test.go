@@ -143,22 +143,22 @@ func TestTheNextStepOfAnAttach(t *testing.T) {
 		in.Report.Status.StagedVolumes[0].Phase = apiv1.PhaseStaging
 	}
 	checkNext(t, map[string]nextTest{
-		"a new attachment is attached":        {given(""), "AttachDisk Attaching Attaching"},
+		"a new attachment is attached":        {given(""), "AttachDisk Attaching DiskAttaching"},
 		"an attach that was begun goes on":    {given(begun), "AttachDisk Attaching"},
 		"its operation is resumed":            {given(begun, recorded("AttachDisk", ":t")), "AttachDisk:t Attaching"},
 		"a detach is not resumed as attach":   {given(begun, recorded("DetachDisk", ":t")), "AttachDisk Attaching"},
 		"its VM was lost":                     {given(begun, noRecordedVM, noVM), "Pending NodeUnknown"},
-		"it failed without a recorded error":  {given(failed), "AttachDisk Attaching Attaching"},
+		"it failed without a recorded error":  {given(failed), "AttachDisk Attaching DiskAttaching"},
 		"it failed just now":                  {given(failed, failing(provisioner.Conflict)), "AttachmentFailed"},
-		"a fence had failed":                  {given("Detaching", failing("Conflict")), "AttachDisk Attaching Attaching"},
+		"a fence had failed":                  {given("Detaching", failing("Conflict")), "AttachDisk Attaching DiskAttaching"},
 		"a created volume names no disk":      {given("", noDisk), "Pending VolumeNotReady"},
-		"no slot, and a replica gives way":    {given(begun, noSlot, roomByReplica), "Pending WaitingForSlot takes r"},
-		"no slot, and one is being freed":     {given(begun, noSlot, roomWaits), "Pending WaitingForSlot"},
-		"no slot, and none can be freed":      {given(begun, noSlot), "AttachmentFailed AttachFailed"},
-		"another refusal takes no replica":    {given(begun, refused, roomByReplica), "AttachmentFailed AttachFailed"},
-		"it succeeded without the disk":       {given(begun, ends(operation.Truth{}, nil)), "AttachmentFailed AttachFailed"},
-		"the node still waits for the device": {given(begun, listed, staging), "AttachmentFailed AttachFailed"},
-		"only a primary is fenced":            {given(attached, releases, lostNode, replica), "Attached Attached"},
+		"no slot, and a replica gives way":    {given(begun, noSlot, roomByReplica), "Pending WaitingForDiskSlot takes r"},
+		"no slot, and one is being freed":     {given(begun, noSlot, roomWaits), "Pending WaitingForDiskSlot"},
+		"no slot, and none can be freed":      {given(begun, noSlot), "AttachmentFailed DiskAttachFailed"},
+		"another refusal takes no replica":    {given(begun, refused, roomByReplica), "AttachmentFailed DiskAttachFailed"},
+		"it succeeded without the disk":       {given(begun, ends(operation.Truth{}, nil)), "AttachmentFailed DiskAttachFailed"},
+		"the node still waits for the device": {given(begun, listed, staging), "AttachmentFailed DiskAttachFailed"},
+		"only a primary is fenced":            {given(attached, releases, lostNode, replica), "Attached DiskAttached"},
 		"an unproved attach is undone":        {unproved(), "DetachDisk AttachmentFailed"},
 		"at once for a changed spec":          {unproved(changed, failing("Conflict")), "DetachDisk AttachmentFailed"},
 		"later after a refusal of Azure":      {unproved(failing("FailedPrecondition")), "AttachmentFailed"},
@@ -167,7 +167,7 @@ func TestTheNextStepOfAnAttach(t *testing.T) {
 
 func TestTheNextStepOfADetach(t *testing.T) {
 	t.Parallel()
-	const attached, detaching, begun = apiv1.AttachmentAttached, apiv1.AttachmentDetaching, "Detaching Detaching"
+	const attached, detaching, begun = apiv1.AttachmentAttached, apiv1.AttachmentDetaching, "Detaching DiskDetaching"
 	leaving := func(state apiv1.AttachmentState, edits ...edit) attaching.Input {
 		return given(state, append([]edit{deletedNow, proved}, edits...)...)
 	}
@@ -179,17 +179,17 @@ func TestTheNextStepOfADetach(t *testing.T) {
 		"a proof comes with the report":       {given(attached, deletedNow, releases, reports), "Attached WaitingForProof"},
 		"an object without the finalizer":     {leaving(attached, noFinalizer), "Attached"},
 		"no status":                           {leaving("", noRecordedVM), "DetachDisk " + begun},
-		"no status, and no AzVolume":          {leaving("", noRecordedVM, noVolume), "Detached removed"},
+		"no status, and no AzVolume":          {leaving("", noRecordedVM, noVolume), "DiskDetached removed"},
 		"its operation is resumed":            {leaving(detaching, recorded("DetachDisk", ":t")), "DetachDisk:t " + begun},
 		"its acceptance is recorded":          {leaving(detaching, accepted("DetachDisk", "t")), "Detaching t"},
 		"another job of it runs":              {leaving(attached, accepted("FenceNode", "t")), "Attached"},
 		"its fence failed just now":           {leaving(detaching, failing("Conflict")), "DetachDisk " + begun},
-		"Azure refuses it":                    {leaving(detaching, refused), "DetachmentFailed DetachFailed"},
-		"another attachment names the VM":     {leaving(attached, shared), "Attached Detached removed"},
+		"Azure refuses it":                    {leaving(detaching, refused), "DetachmentFailed DiskDetachFailed"},
+		"another attachment names the VM":     {leaving(attached, shared), "Attached DiskDetached removed"},
 		"and its detach runs":                 {leaving(detaching, shared, accepted("DetachDisk", "t")), "Detaching t"},
 		"the node guards":                     {leaving(attached, guards, noVM), "Attached GuardsFencedNode"},
-		"the node guards, and no VM is known": {leaving("", guards, noVM, noRecordedVM), "Detached removed"},
-		"the node guards by another's VM":     {leaving(attached, guards, shared), "Attached Detached removed"},
+		"the node guards, and no VM is known": {leaving("", guards, noVM, noRecordedVM), "DiskDetached removed"},
+		"the node guards by another's VM":     {leaving(attached, guards, shared), "Attached DiskDetached removed"},
 	})
 	for waits, want := range map[provisioner.WaitingFor]time.Duration{
 		"": 3 * time.Second, provisioner.WaitingForQuota: time.Second,
@@ -205,7 +205,7 @@ func TestTheNextStepOfADetach(t *testing.T) {
 
 func TestTheNextStepOfAFence(t *testing.T) {
 	t.Parallel()
-	const attached, failed, begins = apiv1.AttachmentAttached, apiv1.AttachmentFailed, "FenceNode Detaching Fencing"
+	const attached, failed, begins = apiv1.AttachmentAttached, apiv1.AttachmentFailed, "FenceNode Detaching VolumeFencing"
 	fence := func(edits ...edit) attaching.Input {
 		return given(attached, append([]edit{releases, failoverActs, lostNode}, edits...)...)
 	}
@@ -229,20 +229,20 @@ func TestTheNextStepOfAFence(t *testing.T) {
 	}
 	checkNext(t, map[string]nextTest{
 		"a lost node":                          {fence(), begins},
-		"one whose attachment is deleted":      {fence(deletedNow, helperIsIdle), "FenceNode Detaching Fencing asks b"},
+		"one whose attachment is deleted":      {fence(deletedNow, helperIsIdle), "FenceNode Detaching VolumeFencing asks b"},
 		"one of a multi-node volume":           {given(attached, multi, deletedNow), begins},
 		"no AzVolume":                          {given(attached, noVolume, noVM, deletedNow, never, lostNode), begins},
 		"another attachment names the VM":      {fence(shared), begins},
 		"another volume is flushed":            {given(attached, releases, lostNode, flushesAnother), begins},
 		"an unproved attach at a dead node":    {given(failed, releases, lostNode, isUnproved, flushes), begins},
-		"a helper can be asked":                {fence(helperIsIdle), "FenceNode Detaching Fencing asks b"},
-		"a former proof asks none the less":    {fence(former, helperIsIdle), "FenceNode Detaching Fencing asks b"},
-		"the disk is off, and no one is asked": {fence(ends(off, nil), helperIsIdle), "Pending Fenced"},
-		"a helper answered":                    {fence(answered), "FenceNode Detaching Fenced"},
+		"a helper can be asked":                {fence(helperIsIdle), "FenceNode Detaching VolumeFencing asks b"},
+		"a former proof asks none the less":    {fence(former, helperIsIdle), "FenceNode Detaching VolumeFencing asks b"},
+		"the disk is off, and no one is asked": {fence(ends(off, nil), helperIsIdle), "Pending VolumeFenced"},
+		"a helper answered":                    {fence(answered), "FenceNode Detaching VolumeFenced"},
 		"the node guards":                      {fence(guards), "FenceNode reads Attached GuardsFencedNode"},
 		"its VM was read":                      {fence(guards, ends(onlyRead, nil)), "Attached GuardsFencedNode"},
 		"it was read for an earlier epoch":     {fence(guards, ends(earlier, nil)), "FenceNode reads Attached GuardsFencedNode"},
-		"its VM cannot be read":                {fence(guards, ends(onlyRead, errAttach)), "Attached Fencing"},
+		"its VM cannot be read":                {fence(guards, ends(onlyRead, errAttach)), "Attached VolumeFencing"},
 		"the node guards, and no VM is known":  {fence(guards, noRecordedVM), "Attached GuardsFencedNode"},
 		"the node guards by another's VM":      {fence(guards, shared), "Attached GuardsFencedNode"},
 		"the node guards, and another job runs": {fence(guards, accepted("AttachDisk", "t")),
@@ -264,7 +264,7 @@ func TestADeletedAttachmentOfTheOwner(t *testing.T) {
 	checkNext(t, map[string]nextTest{
 		"a primary":                          {owner(lostNode), kept},
 		"a primary to a former VM":           {owner(lostNode, newVM), kept},
-		"a replica to a former VM":           {owner(lostNode, newVM, never), "FenceNode Detaching Fencing"},
+		"a replica to a former VM":           {owner(lostNode, newVM, never), "FenceNode Detaching VolumeFencing"},
 		"the node is not Ready":              {owner(notReadyFor(time.Hour), newVM, never), kept},
 		"a replica to its VM":                {owner(lostNode, never), kept},
 		"a replica, and the VM is not known": {owner(lostNode, newVM, never, noVM), kept},
@@ -273,7 +273,7 @@ func TestADeletedAttachmentOfTheOwner(t *testing.T) {
 
 func TestWhenTheNextLookIsDue(t *testing.T) {
 	t.Parallel()
-	long := reasoned(apiv1.ReasonAttachFailed, 20*time.Second)
+	long := reasoned(apiv1.ReasonDiskAttachFailed, 20*time.Second)
 	noToken := func(in *attaching.Input) {
 		in.Job = operation.Job{Work: operation.WorkAttach, Phase: operation.PhaseAccepted}
 	}
@@ -398,7 +398,7 @@ func TestTheProofSaysWhereTheDiskWasSought(t *testing.T) {
 
 func TestAReplicaIsNotCreatedAgainBeforeThePrimaryHasItsSlot(t *testing.T) {
 	t.Parallel()
-	waits, noSlot := reasoned(apiv1.ReasonWaitingForSlot, 0), reasoned(apiv1.ReasonNoSlot, 0)
+	waits, noSlot := reasoned(apiv1.ReasonWaitingForDiskSlot, 0), reasoned(apiv1.ReasonNoDiskSlot, 0)
 	for name, test := range map[string]struct {
 		in   attaching.Input
 		want bool

@@ -111,5 +111,5 @@ func (s *Step) preempted(in Input, h Helper) {
 			PRGeneration: h.Result.PRGeneration,
 		},
 	}
-	s.condition(in, conditionNow(in.Attachment), apiv1.ReasonFenced, message)
+	s.condition(in, conditionNow(in.Attachment), apiv1.ReasonVolumeFenced, message)
 }

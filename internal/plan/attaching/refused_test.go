@@ -48,7 +48,7 @@ func TestAnAttachIsRepeatedSoonIfTheDiskHasChanged(t *testing.T) {
 			a.Status.Conditions = []metav1.Condition{{
 				Type:               apiv1.AttachmentConditionAttached,
 				Status:             metav1.ConditionFalse,
-				Reason:             apiv1.ReasonAttachFailed,
+				Reason:             apiv1.ReasonDiskAttachFailed,
 				LastTransitionTime: *objects.Ago(10 * time.Minute),
 			}}
 			step := attaching.Next(attaching.Input{

@@ -173,7 +173,7 @@ func WaitsForSlot(a *apiv1.AzVolumeAttachment) bool {
 		return false
 	}
 	c := meta.FindStatusCondition(a.Status.Conditions, apiv1.AttachmentConditionAttached)
-	return (c != nil && (c.Reason == apiv1.ReasonWaitingForSlot || c.Reason == apiv1.ReasonNoSlot)) ||
+	return (c != nil && (c.Reason == apiv1.ReasonWaitingForDiskSlot || c.Reason == apiv1.ReasonNoDiskSlot)) ||
 		(a.Status.Error != nil && a.Status.Error.Reason == string(provisioner.InsufficientCapacity))
 }
 

@@ -9,7 +9,7 @@ import (
 // AttachUnproved reports whether the last attach has failed, and the VM nevertheless lists the disk,
 // at the LUN that the status records, or is still to lose it. The VM may not have the disk.
 func AttachUnproved(a *apiv1.AzVolumeAttachment) bool {
-	return a.Status.State == apiv1.AttachmentFailed && (a.Status.LUN != nil || reasonOf(a) == apiv1.ReasonStillDetaching)
+	return a.Status.State == apiv1.AttachmentFailed && (a.Status.LUN != nil || reasonOf(a) == apiv1.ReasonDiskStillDetaching)
 }
 
 // stillDetaching reports whether an attach has failed because the disk is on its way off the VM. Azure
@@ -75,10 +75,10 @@ func (s *Step) undoAttach(in Input) {
 
 // attachUndone is the end of the detach of undoAttach.
 func (s *Step) attachUndone(in Input) {
-	elsewhere, reason := refusedElsewhere(in.Attachment), apiv1.ReasonAttachFailed
+	elsewhere, reason := refusedElsewhere(in.Attachment), apiv1.ReasonDiskAttachFailed
 	switch {
 	case in.Job.Err != nil:
-		if was := reasonOf(in.Attachment); elsewhere || was == apiv1.ReasonStillDetaching {
+		if was := reasonOf(in.Attachment); elsewhere || was == apiv1.ReasonDiskStillDetaching {
 			reason = was
 		}
 		s.failed(in, apiv1.AttachmentFailed, reason, in.Job.Err)
@@ -86,6 +86,6 @@ func (s *Step) attachUndone(in Input) {
 		s.Status.LUN = nil // the next try waits as after any failure
 	default:
 		s.Status.LUN = nil
-		s.pending(in, apiv1.ReasonAttachFailed, "the last attach failed, and the disk was detached; attaching it again")
+		s.pending(in, apiv1.ReasonDiskAttachFailed, "the last attach failed, and the disk was detached; attaching it again")
 	}
 }

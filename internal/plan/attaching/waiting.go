@@ -32,7 +32,7 @@ func (s *Step) tellWaiting(in Input, reason string) {
 		return
 	}
 	if w.For == provisioner.WaitingForQuota {
-		reason = apiv1.ReasonWaitingForQuota
+		reason = apiv1.ReasonWaitingForAzureQuota
 	}
 	s.condition(in, metav1.ConditionFalse, reason, waitingMessage(w, path.Base(in.Attachment.Status.VMID)))
 }

@@ -64,9 +64,9 @@ func TestTheConditionSaysWhatARequestWaitsFor(t *testing.T) {
 				},
 				Waiting: test.waiting,
 			})
-			reason := apiv1.ReasonAttaching
+			reason := apiv1.ReasonDiskAttaching
 			if test.waiting.For == provisioner.WaitingForQuota {
-				reason = apiv1.ReasonWaitingForQuota
+				reason = apiv1.ReasonWaitingForAzureQuota
 			}
 			if test.want != "" && step.Reason != reason {
 				t.Errorf("got reason %s, want %s", step.Reason, reason)

@@ -75,14 +75,14 @@ var ofMounts = group(groupMount,
 )
 
 var ofDisks = group(groupDisk,
-	Cause{ID: apiv1.ReasonUpdating, Outcome: Waits, On: []Object{OnVolume}, Usually: 2 * time.Minute,
+	Cause{ID: apiv1.ReasonDiskUpdating, Outcome: Waits, On: []Object{OnVolume}, Usually: 2 * time.Minute,
 		Means: "The disk is being changed, or the change waits."},
-	Cause{ID: apiv1.ReasonConverting, Outcome: Waits, On: []Object{OnVolume},
+	Cause{ID: apiv1.ReasonDiskConverting, Outcome: Waits, On: []Object{OnVolume},
 		Means: "Azure converts the disk to another SKU in the background. It can be used while that lasts."},
-	Cause{ID: apiv1.ReasonUpdateFailed, Outcome: NeedsAction, On: []Object{OnVolume},
+	Cause{ID: apiv1.ReasonDiskUpdateFailed, Outcome: NeedsAction, On: []Object{OnVolume},
 		Means: "Azure failed the change of the disk. The driver repeats it.",
 		Next:  "remove what Azure names"},
-	Cause{ID: apiv1.ReasonUpdateRefused, Outcome: NeedsAction, On: []Object{OnVolume},
+	Cause{ID: apiv1.ReasonDiskUpdateRefused, Outcome: NeedsAction, On: []Object{OnVolume},
 		Means: "Azure refused the change of the disk permanently.",
 		Next: "request a change that Azure allows. A shared disk is resized only while no node has it: end its " +
 			"pods first"},

@@ -104,7 +104,7 @@ func TestEachRowIsFoundByItsID(t *testing.T) {
 			t.Errorf("%s: got %+v, want %+v", want.ID, got, want)
 		}
 	}
-	if got, general := cause.Of(apiv1.ReasonThrottled).Next, cause.Of(apiv1.ReasonDeleting).Next; got == general {
+	if got, general := cause.Of(apiv1.ReasonThrottled).Next, cause.Of(apiv1.ReasonDiskDeleting).Next; got == general {
 		t.Errorf("got the general advice %q for a request that Azure throttles, want the row's own", got)
 	}
 }
@@ -116,7 +116,7 @@ func TestTheCauseOfAFailure(t *testing.T) {
 		{Reason: "Unauthorized", Code: "AuthorizationFailed"}:   apiv1.ReasonPermissionMissing,
 		{Reason: "Unauthorized"}:                                apiv1.ReasonUnauthenticated,
 		{Reason: "Unauthorized", Code: "Forbidden"}:             "other",
-		{Reason: "InsufficientCapacity"}:                        apiv1.ReasonNoSlot,
+		{Reason: "InsufficientCapacity"}:                        apiv1.ReasonNoDiskSlot,
 		{Reason: "RateLimited"}:                                 apiv1.ReasonThrottled,
 		{Reason: "Unavailable"}:                                 apiv1.ReasonAzureUnavailable,
 		{Reason: "NotFound", Code: "ResourceNotFound"}:          apiv1.ReasonNotFoundAtAzure,

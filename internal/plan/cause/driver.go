@@ -39,12 +39,12 @@ var ofFine = group(groupFine,
 	Cause{ID: apiv1.ReasonVolumesReady, Outcome: Healthy,
 		Means: "The volumes are mounted. If the pod does not run, the reason is another one.",
 		Next:  "nothing about its volumes"},
-	Cause{ID: apiv1.ReasonDeletionHeld, Outcome: Healthy, On: []Object{OnVolume},
+	Cause{ID: apiv1.ReasonVolumeDeletionHeld, Outcome: Healthy, On: []Object{OnVolume},
 		Means: "The AzVolume was deleted while a PersistentVolume or a node needs it. The driver keeps it, and the " +
 			"volume works as before.",
 		Next: "leave the AzVolume as it is, and find out who deletes AzVolumes; it is removed when neither a " +
 			"PersistentVolume nor a node needs it"},
-	Cause{ID: apiv1.ReasonFlushFailed, Outcome: Healthy, On: []Object{OnVolume},
+	Cause{ID: apiv1.ReasonDiskFlushFailed, Outcome: Healthy, On: []Object{OnVolume},
 		Seen: []string{"WritesKept"},
 		Means: "The device of the volume did not take all data when a pod ended, as the message says. The volume " +
 			"works. What an application had synced before is on the disk.",

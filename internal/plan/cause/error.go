@@ -37,7 +37,7 @@ func OfError(e *apiv1.Error, otherwise string) string {
 	case provisioner.NotFound:
 		return apiv1.ReasonNotFoundAtAzure
 	case provisioner.InsufficientCapacity:
-		return apiv1.ReasonNoSlot
+		return apiv1.ReasonNoDiskSlot
 	case provisioner.Unauthorized:
 		if e.Code == "" {
 			return apiv1.ReasonUnauthenticated

@@ -106,32 +106,32 @@ var tests = map[string]test{
 	}}},
 	"a raw block volume on two nodes": {volume: block, attachments: objects.Attachments(attached("c"), attached("b"))},
 	"a raw block volume that is being attached to a second node": {volume: block, attachments: objects.Attachments(
-		attachment(apiv1.AttachmentAttaching, apiv1.ReasonAttaching, nil), attached("b")), want: "Attaching",
-		event: apiv1.ReasonAttaching},
+		attachment(apiv1.AttachmentAttaching, apiv1.ReasonDiskAttaching, nil), attached("b")), want: "DiskAttaching",
+		event: apiv1.ReasonDiskAttaching},
 
 	"a raw block volume, and the second of its nodes waits": {volume: block, attachments: objects.Attachments(
-		attached("0"), attachment(apiv1.AttachmentAttaching, apiv1.ReasonAttaching, nil)), want: "Attaching",
-		event: apiv1.ReasonAttaching},
+		attached("0"), attachment(apiv1.AttachmentAttaching, apiv1.ReasonDiskAttaching, nil)), want: "DiskAttaching",
+		event: apiv1.ReasonDiskAttaching},
 	"a raw block volume that leaves a node": {volume: block, attachments: objects.Attachments(
-		objects.Deleted(attachment(apiv1.AttachmentDetaching, apiv1.ReasonDetaching, nil)))},
+		objects.Deleted(attachment(apiv1.AttachmentDetaching, apiv1.ReasonDiskDetaching, nil)))},
 	"a raw block volume with a replica on its way": {volume: block, attachments: objects.Attachments(
 		objects.NewAttachment("a", apiv1.RoleReplica, 0, apiv1.AttachmentAttaching))},
 	"an attachment of a volume that no node has used": {volume: []func(*apiv1.AzVolume){objects.NeverOwned},
-		attachments: objects.Attachments(attachment(apiv1.AttachmentAttaching, apiv1.ReasonAttaching, nil))},
+		attachments: objects.Attachments(attachment(apiv1.AttachmentAttaching, apiv1.ReasonDiskAttaching, nil))},
 	"an attachment of a volume that was released": {volume: []func(*apiv1.AzVolume){held, released},
-		attachments: objects.Attachments(attachment(apiv1.AttachmentDetaching, apiv1.ReasonDetaching, nil)),
+		attachments: objects.Attachments(attachment(apiv1.AttachmentDetaching, apiv1.ReasonDiskDetaching, nil)),
 		holder:      holder("Unknown", apiv1.ReasonFencingHeldBack)},
 	"a volume whose disk is attached": {volume: one, attachments: objects.Attachments(attached("a"))},
 
 	"a claim that stays": {claim: &corev1.PersistentVolumeClaim{}},
 	"a disk that Azure does not delete, without an error": {volume: []func(*apiv1.AzVolume){volumeSays(
-		apiv1.VolumeConditionReady, "False", apiv1.ReasonDeletionFailed, "")}, want: "DeletionFailed",
-		event: apiv1.ReasonDeletionFailed},
+		apiv1.VolumeConditionReady, "False", apiv1.ReasonDiskDeletionFailed, "")}, want: "DiskDeletionFailed",
+		event: apiv1.ReasonDiskDeletionFailed},
 	"a disk that Azure does not create, without an error": {volume: []func(*apiv1.AzVolume){volumeSays(
-		apiv1.VolumeConditionReady, "False", apiv1.ReasonCreationFailed, "")}, want: "ProvisioningFailed",
-		event: apiv1.ReasonCreationFailed},
+		apiv1.VolumeConditionReady, "False", apiv1.ReasonDiskCreationFailed, "")}, want: "ProvisioningFailed",
+		event: apiv1.ReasonDiskCreationFailed},
 	"a lost node whose fence has not failed": {volume: []func(*apiv1.AzVolume){lost}, attachments: objects.Attachments(
-		attachment(apiv1.AttachmentDetaching, "", nil)), want: "Fencing"},
+		attachment(apiv1.AttachmentDetaching, "", nil)), want: "VolumeFencing"},
 	"a node that has released the volume": {volume: []func(*apiv1.AzVolume){objects.Owned("a", 2,
 		apiv1.OwnershipReleasing)}, attachments: objects.Attachments(objects.Proved(attached("a"), apiv1.ProofUnstaged)),
 		want: "StillMounted"},
@@ -143,21 +143,21 @@ var tests = map[string]test{
 		want: "ClaimInUse", event: "ClaimInUse"},
 	"a claim with a finalizer of a backup program is deleted": {claim: deleted("kubernetes.io/pvc-protection", "backup/x"),
 		want: "FinalizerWaits", event: "FinalizerWaits"},
-	"a claim is deleted": {claim: deleted("kubernetes.io/pvc-protection"), want: "Deleting"},
+	"a claim is deleted": {claim: deleted("kubernetes.io/pvc-protection"), want: "DiskDeleting"},
 	"an AzVolume that was deleted alone is kept, and keeps nothing waiting": {volume: []func(*apiv1.AzVolume){volumeSays(
-		apiv1.VolumeConditionReady, "True", apiv1.ReasonDeletionHeld, "")}},
-	"a disk that Azure does not delete": {volume: volumeFailed(apiv1.ReasonDeletionFailed, provisioner.FailedPrecondition,
-		"ScopeLocked"), want: "ScopeLocked", event: apiv1.ReasonDeletionFailed},
-	"a disk that is gone": {volume: volumeFailed(apiv1.ReasonCreationFailed, provisioner.NotFound, ""),
-		want: "DiskGone", event: apiv1.ReasonCreationFailed},
-	"a disk of another volume": {volume: volumeFailed(apiv1.ReasonCreationFailed, provisioner.AlreadyExists, ""),
-		want: "ForeignDisk", event: apiv1.ReasonCreationFailed},
-	"a disk that Azure does not create": {volume: volumeFailed(apiv1.ReasonCreationFailed, provisioner.InvalidArgument, "X"),
-		want: "ProvisioningFailed", event: apiv1.ReasonCreationFailed},
+		apiv1.VolumeConditionReady, "True", apiv1.ReasonVolumeDeletionHeld, "")}},
+	"a disk that Azure does not delete": {volume: volumeFailed(apiv1.ReasonDiskDeletionFailed, provisioner.FailedPrecondition,
+		"ScopeLocked"), want: "ScopeLocked", event: apiv1.ReasonDiskDeletionFailed},
+	"a disk that is gone": {volume: volumeFailed(apiv1.ReasonDiskCreationFailed, provisioner.NotFound, ""),
+		want: "DiskGone", event: apiv1.ReasonDiskCreationFailed},
+	"a disk of another volume": {volume: volumeFailed(apiv1.ReasonDiskCreationFailed, provisioner.AlreadyExists, ""),
+		want: "ForeignDisk", event: apiv1.ReasonDiskCreationFailed},
+	"a disk that Azure does not create": {volume: volumeFailed(apiv1.ReasonDiskCreationFailed, provisioner.InvalidArgument, "X"),
+		want: "ProvisioningFailed", event: apiv1.ReasonDiskCreationFailed},
 	"a disk that is being filled": {volume: []func(*apiv1.AzVolume){volumeSays(apiv1.VolumeConditionReady, "False",
-		apiv1.ReasonFilling, "50 %")}, want: "Filling"},
+		apiv1.ReasonDiskFilling, "50 %")}, want: "DiskFilling"},
 
-	"a lost node that is being fenced": {volume: []func(*apiv1.AzVolume){lost}, want: "Fencing"},
+	"a lost node that is being fenced": {volume: []func(*apiv1.AzVolume){lost}, want: "VolumeFencing"},
 	"a lost node that Azure does not detach": {volume: []func(*apiv1.AzVolume){lost}, attachments: objects.Attachments(
 		attachment(apiv1.AttachmentDetachFail, "", failedBy(provisioner.Unauthorized, "AuthorizationFailed"))),
 		want: "PermissionMissing"},
@@ -171,30 +171,30 @@ var tests = map[string]test{
 		want: "StillMounted"},
 
 	"an attach": {volume: one, attachments: objects.Attachments(attachment(apiv1.AttachmentAttaching,
-		apiv1.ReasonAttaching, nil)), want: "Attaching", event: apiv1.ReasonAttaching},
+		apiv1.ReasonDiskAttaching, nil)), want: "DiskAttaching", event: apiv1.ReasonDiskAttaching},
 	"an attach that waits for Azure's quota": {volume: one, attachments: objects.Attachments(
-		attachment(apiv1.AttachmentAttaching, apiv1.ReasonWaitingForQuota, nil)), want: "WaitingForQuota",
-		event: apiv1.ReasonWaitingForQuota},
+		attachment(apiv1.AttachmentAttaching, apiv1.ReasonWaitingForAzureQuota, nil)), want: "WaitingForAzureQuota",
+		event: apiv1.ReasonWaitingForAzureQuota},
 	"an attach after a restored status": {volume: one, attachments: objects.Attachments(
-		attachment(apiv1.AttachmentPending, apiv1.ReasonStatusRestored, nil)), want: "Attaching",
-		event: apiv1.ReasonAttaching},
+		attachment(apiv1.AttachmentPending, apiv1.ReasonStatusRestored, nil)), want: "DiskAttaching",
+		event: apiv1.ReasonDiskAttaching},
 	"an attach that Azure refuses": {volume: one, attachments: objects.Attachments(attachment(apiv1.AttachmentFailed,
-		apiv1.ReasonAttachFailed, failedBy(provisioner.InvalidArgument, "BadRequest"))), want: "AttachFailed",
-		event: apiv1.ReasonAttachFailed},
+		apiv1.ReasonDiskAttachFailed, failedBy(provisioner.InvalidArgument, "BadRequest"))), want: "DiskAttachFailed",
+		event: apiv1.ReasonDiskAttachFailed},
 	"a repeated attach, which Azure refused before": {volume: one, attachments: objects.Attachments(
-		attachment(apiv1.AttachmentAttaching, apiv1.ReasonAttaching, failedBy(provisioner.RateLimited, ""))),
-		want: "Throttled", event: apiv1.ReasonAttachFailed},
+		attachment(apiv1.AttachmentAttaching, apiv1.ReasonDiskAttaching, failedBy(provisioner.RateLimited, ""))),
+		want: "Throttled", event: apiv1.ReasonDiskAttachFailed},
 	"a node without a free slot": {volume: one, attachments: objects.Attachments(attachment(apiv1.AttachmentFailed,
-		apiv1.ReasonNoSlot, failedBy(provisioner.InsufficientCapacity, ""))), want: "NoSlot",
-		event: apiv1.ReasonAttachFailed},
+		apiv1.ReasonNoDiskSlot, failedBy(provisioner.InsufficientCapacity, ""))), want: "NoDiskSlot",
+		event: apiv1.ReasonDiskAttachFailed},
 	"an attachment that was a primary before": {volume: one, attachments: objects.Attachments(func() *apiv1.AzVolumeAttachment {
-		a := attachment(apiv1.AttachmentDetaching, apiv1.ReasonDetaching, nil)
+		a := attachment(apiv1.AttachmentDetaching, apiv1.ReasonDiskDetaching, nil)
 		a.Spec.NodeName = "z"
 		return a
 	}())},
 
 	"a change that Azure refuses": {volume: []func(*apiv1.AzVolume){held, volumeSays(apiv1.VolumeConditionUpdated, "False",
-		apiv1.ReasonUpdateRefused, "size")}, want: "UpdateRefused"},
+		apiv1.ReasonDiskUpdateRefused, "size")}, want: "DiskUpdateRefused"},
 	"a replica without a place": {volume: missing("b: no free slot"),
 		want:  "ReplicasMissing",
 		event: apiv1.ReasonReplicasMissing},

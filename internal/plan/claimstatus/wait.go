@@ -52,7 +52,7 @@ func ofDeletion(in Input) Wait {
 	if c == nil || c.DeletionTimestamp == nil {
 		return Wait{}
 	}
-	w := Wait{Cause: apiv1.ReasonDeleting, Since: c.DeletionTimestamp.Time}
+	w := Wait{Cause: apiv1.ReasonDiskDeleting, Since: c.DeletionTimestamp.Time}
 	others := slices.DeleteFunc(slices.Clone(c.Finalizers), func(f string) bool { return f == protection })
 	switch {
 	case len(in.Users) > 0:
@@ -77,11 +77,11 @@ func ofDisk(in Input) Wait {
 	}
 	w := Wait{Cause: c.Reason, Since: c.LastTransitionTime.Time, Message: c.Message}
 	switch c.Reason {
-	case apiv1.ReasonDeletionFailed:
+	case apiv1.ReasonDiskDeletionFailed:
 		w.Cause, w.Event = failure(v.Status.Error, c.Reason), c.Reason
-	case apiv1.ReasonCreationFailed:
+	case apiv1.ReasonDiskCreationFailed:
 		w.Cause, w.Event = creationFailure(v.Status.Error), c.Reason
-	case apiv1.ReasonCreating, apiv1.ReasonFilling, apiv1.ReasonDeleting:
+	case apiv1.ReasonDiskCreating, apiv1.ReasonDiskFilling, apiv1.ReasonDiskDeleting:
 	default:
 		return Wait{}
 	}
@@ -123,9 +123,9 @@ func ofHolder(in Input) Wait {
 	case ownership.FenceDecided(in.Volume, p.NodeName) && a != nil && ownership.ProvedReleased(in.Volume, a):
 		return Wait{Cause: apiv1.ReasonFailoverProven, Since: since}
 	case ownership.FenceDecided(in.Volume, p.NodeName) && a != nil && a.Status.Error != nil:
-		return Wait{Cause: failure(a.Status.Error, apiv1.ReasonDetachFailed), Since: since}
+		return Wait{Cause: failure(a.Status.Error, apiv1.ReasonDiskDetachFailed), Since: since}
 	case ownership.FenceDecided(in.Volume, p.NodeName):
-		return Wait{Cause: apiv1.ReasonFencing, Since: since}
+		return Wait{Cause: apiv1.ReasonVolumeFencing, Since: since}
 	}
 	if in.Holder != nil {
 		c := meta.FindStatusCondition(in.Holder.Status.Conditions, apiv1.NodeConditionReachable)
@@ -146,18 +146,18 @@ func ofAttachment(in Input) Wait {
 		return Wait{}
 	}
 	c := meta.FindStatusCondition(a.Status.Conditions, apiv1.AttachmentConditionAttached)
-	w := Wait{Cause: apiv1.ReasonAttaching, Since: a.CreationTimestamp.Time, Patience: patience}
+	w := Wait{Cause: apiv1.ReasonDiskAttaching, Since: a.CreationTimestamp.Time, Patience: patience}
 	if c != nil {
 		w.Since, w.Message = c.LastTransitionTime.Time, ": "+c.Message
 		switch c.Reason {
-		case apiv1.ReasonWaitingForQuota, apiv1.ReasonWaitingForSlot, apiv1.ReasonNoSlot,
-			apiv1.ReasonVolumeNotReady, apiv1.ReasonDetaching, apiv1.ReasonNodeUnknown:
+		case apiv1.ReasonWaitingForAzureQuota, apiv1.ReasonWaitingForDiskSlot, apiv1.ReasonNoDiskSlot,
+			apiv1.ReasonVolumeNotReady, apiv1.ReasonDiskDetaching, apiv1.ReasonNodeUnknown:
 			w.Cause = c.Reason
 		}
 	}
 	w.Event = w.Cause
 	if e := a.Status.Error; e != nil { // it stays while the request is repeated
-		w.Cause, w.Event, w.Message = failure(e, apiv1.ReasonAttachFailed), apiv1.ReasonAttachFailed, ": "+e.Message
+		w.Cause, w.Event, w.Message = failure(e, apiv1.ReasonDiskAttachFailed), apiv1.ReasonDiskAttachFailed, ": "+e.Message
 	}
 	w.Message = "the disk is not attached to node " + a.Spec.NodeName + " yet" + strings.TrimSuffix(w.Message, ": ")
 	return w
@@ -171,9 +171,9 @@ func ofChange(in Input) Wait {
 	}
 	w := Wait{Since: c.LastTransitionTime.Time}
 	switch c.Reason {
-	case apiv1.ReasonUpdateRefused, apiv1.ReasonUpdating:
+	case apiv1.ReasonDiskUpdateRefused, apiv1.ReasonDiskUpdating:
 		w.Cause = c.Reason
-	case apiv1.ReasonUpdateFailed:
+	case apiv1.ReasonDiskUpdateFailed:
 		w.Cause = failure(in.Volume.Status.Error, c.Reason)
 	}
 	return w

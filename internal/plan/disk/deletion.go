@@ -26,8 +26,8 @@ func (s *Step) hold(in Input) {
 		return
 	}
 	reason, message := s.Reason, s.Message
-	s.ready(in, metav1.ConditionTrue, apiv1.ReasonDeletionHeld, keptBecause(in))
-	if reason != "" && reason != apiv1.ReasonCreated {
+	s.ready(in, metav1.ConditionTrue, apiv1.ReasonVolumeDeletionHeld, keptBecause(in))
+	if reason != "" && reason != apiv1.ReasonDiskCreated {
 		s.Reason, s.Message = reason, message // what happens to the disk is the event
 	}
 }
@@ -96,16 +96,16 @@ func (s *Step) removeDisk(in Input) {
 	switch {
 	case len(in.Attachments) > 0:
 		s.Status.State = apiv1.VolumeDeleting
-		s.DetachAll = apiv1.ReasonDeleting
-		s.ready(in, metav1.ConditionFalse, apiv1.ReasonDeleting, "the disk is detached first")
+		s.DetachAll = apiv1.ReasonDiskDeleting
+		s.ready(in, metav1.ConditionFalse, apiv1.ReasonDiskDeleting, "the disk is detached first")
 	case in.Job.EndedAs(operation.WorkDeleteDisk) && in.Job.Err == nil:
 		s.RemoveFinalizer = true
-		s.Reason = apiv1.ReasonDeleting
+		s.Reason = apiv1.ReasonDiskDeleting
 		if in.Job.Truth.Unrelated {
 			s.Reason, s.Message = apiv1.ReasonForeignDisk, "a disk of this name exists that was not created for this volume; the driver does not change it"
 		}
 	case in.Job.EndedAs(operation.WorkDeleteDisk):
-		s.failed(in, apiv1.VolumeDeletionFailed, apiv1.ReasonDeletionFailed, in.Job.Err)
+		s.failed(in, apiv1.VolumeDeletionFailed, apiv1.ReasonDiskDeletionFailed, in.Job.Err)
 	case in.Job.Running():
 		// A creation or change in flight completes first.
 		if in.Job.Work == operation.WorkDeleteDisk {
@@ -115,7 +115,7 @@ func (s *Step) removeDisk(in Input) {
 		s.RemoveFinalizer = true
 	case in.Volume.Status.State == apiv1.VolumeDeletionFailed && s.mustWait(in):
 	default:
-		s.begin(in, operation.WorkDeleteDisk, apiv1.VolumeDeleting, apiv1.ReasonDeleting)
+		s.begin(in, operation.WorkDeleteDisk, apiv1.VolumeDeleting, apiv1.ReasonDiskDeleting)
 	}
 }
 

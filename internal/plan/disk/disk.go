@@ -95,12 +95,12 @@ func (s *Step) create(in Input) {
 			s.created(in, in.Job.Truth.Disk)
 		}
 	case in.Job.EndedAs(work):
-		s.failed(in, apiv1.VolumeCreationFailed, apiv1.ReasonCreationFailed, in.Job.Err)
+		s.failed(in, apiv1.VolumeCreationFailed, apiv1.ReasonDiskCreationFailed, in.Job.Err)
 	case in.Job.Running():
 		s.running(in, apiv1.VolumeCreating)
 	case (state == apiv1.VolumeCreationFailed || fills(in.Volume)) && s.mustWait(in):
 	default:
-		s.begin(in, work, apiv1.VolumeCreating, apiv1.ReasonCreating)
+		s.begin(in, work, apiv1.VolumeCreating, apiv1.ReasonDiskCreating)
 	}
 }
 
@@ -112,13 +112,13 @@ func (s *Step) filling(in Input, disk *provisioner.Disk) {
 	s.Status.Operation = nil
 	s.Status.Error = operation.Failure(provisioner.Errorf(provisioner.Conflict,
 		"the disk exists, and %.0f %% of the content of its source has been copied", disk.CompletionPercent), in.Job.Ended)
-	s.ready(in, metav1.ConditionFalse, apiv1.ReasonFilling, s.Status.Error.Message)
+	s.ready(in, metav1.ConditionFalse, apiv1.ReasonDiskFilling, s.Status.Error.Message)
 	s.RequeueAfter = operation.FirstRetry
 }
 
 func fills(v *apiv1.AzVolume) bool {
 	c := meta.FindStatusCondition(v.Status.Conditions, apiv1.VolumeConditionReady)
-	return c != nil && c.Reason == apiv1.ReasonFilling
+	return c != nil && c.Reason == apiv1.ReasonDiskFilling
 }
 
 func (s *Step) created(in Input, disk *provisioner.Disk) {
@@ -134,14 +134,14 @@ func (s *Step) created(in Input, disk *provisioner.Disk) {
 	s.Status.Operation = nil
 	s.Status.Error = nil
 	s.first(in)
-	s.ready(in, metav1.ConditionTrue, apiv1.ReasonCreated, "")
+	s.ready(in, metav1.ConditionTrue, apiv1.ReasonDiskCreated, "")
 }
 
 // first sets the conditions that the status of a disk that exists now does not have yet. ReplicasAttached
 // belongs to the placement of replicas.
 func (s *Step) first(in Input) {
 	for _, c := range []metav1.Condition{
-		{Type: apiv1.VolumeConditionUpdated, Reason: apiv1.ReasonUpdated},
+		{Type: apiv1.VolumeConditionUpdated, Reason: apiv1.ReasonDiskUpdated},
 		{Type: apiv1.VolumeConditionDiskAsRecorded, Reason: apiv1.ReasonDiskAsRecorded},
 		{Type: apiv1.VolumeConditionWritesKept, Reason: apiv1.ReasonNoWritesLost},
 		{Type: apiv1.VolumeConditionPublished, Reason: apiv1.ReasonPublished},

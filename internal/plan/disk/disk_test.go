@@ -80,131 +80,131 @@ func TestVolume(t *testing.T) {
 		want want
 	}{
 		"a new one is created": {disk.Input{Volume: objects.NewVolume(state(""))},
-			want{start: operation.WorkCreateDisk, state: apiv1.VolumeCreating, reason: apiv1.ReasonCreating}},
+			want{start: operation.WorkCreateDisk, state: apiv1.VolumeCreating, reason: apiv1.ReasonDiskCreating}},
 		"one that is adopted is only read": {disk.Input{Volume: objects.NewVolume(state(""), adopted)},
-			want{start: operation.WorkAdoptDisk, state: apiv1.VolumeCreating, reason: apiv1.ReasonCreating}},
+			want{start: operation.WorkAdoptDisk, state: apiv1.VolumeCreating, reason: apiv1.ReasonDiskCreating}},
 		"a restart continues": {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating))},
-			want{start: operation.WorkCreateDisk, state: apiv1.VolumeCreating, reason: apiv1.ReasonCreating}},
+			want{start: operation.WorkCreateDisk, state: apiv1.VolumeCreating, reason: apiv1.ReasonDiskCreating}},
 		"created": {disk.Input{
 			Volume: objects.NewVolume(state(apiv1.VolumeCreating)),
 			Job:    ended(operation.WorkCreateDisk, operation.Truth{Disk: current}, nil),
-		}, want{state: apiv1.VolumeCreated, reason: apiv1.ReasonCreated}},
+		}, want{state: apiv1.VolumeCreated, reason: apiv1.ReasonDiskCreated}},
 		"failed": {
 			disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating)),
 				Job: ended(operation.WorkCreateDisk, operation.Truth{},
 					provisioner.Errorf(provisioner.InsufficientCapacity, "quota"))},
-			want{state: apiv1.VolumeCreationFailed, reason: apiv1.ReasonCreationFailed}},
+			want{state: apiv1.VolumeCreationFailed, reason: apiv1.ReasonDiskCreationFailed}},
 		"failed, although the disk is there": {
 			disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating)),
 				Job: ended(operation.WorkCreateDisk, operation.Truth{Disk: current},
 					provisioner.Errorf(provisioner.Unavailable, "the creation failed"))},
-			want{state: apiv1.VolumeCreationFailed, reason: apiv1.ReasonCreationFailed}},
+			want{state: apiv1.VolumeCreationFailed, reason: apiv1.ReasonDiskCreationFailed}},
 		"failed while its source was copied": {
 			disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating)),
 				Job: ended(operation.WorkCreateDisk, operation.Truth{Disk: current, Filling: true},
 					provisioner.Errorf(provisioner.Unavailable, "the copy failed"))},
-			want{state: apiv1.VolumeCreationFailed, reason: apiv1.ReasonCreationFailed}},
+			want{state: apiv1.VolumeCreationFailed, reason: apiv1.ReasonDiskCreationFailed}},
 		"ended, and there is no disk": {
 			disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating)),
 				Job: ended(operation.WorkCreateDisk, operation.Truth{}, nil)},
-			want{state: apiv1.VolumeCreationFailed, reason: apiv1.ReasonCreationFailed}},
+			want{state: apiv1.VolumeCreationFailed, reason: apiv1.ReasonDiskCreationFailed}},
 		"a disk that a job of another kind found is not taken": {
 			disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating)),
 				Job: ended(operation.WorkAdoptDisk, operation.Truth{Disk: current}, nil)},
-			want{start: operation.WorkCreateDisk, state: apiv1.VolumeCreating, reason: apiv1.ReasonCreating}},
+			want{start: operation.WorkCreateDisk, state: apiv1.VolumeCreating, reason: apiv1.ReasonDiskCreating}},
 		"what creates it is recorded": {disk.Input{
 			Volume: objects.NewVolume(state(apiv1.VolumeCreating)),
 			Job:    operation.Job{Work: operation.WorkCreateDisk, Phase: operation.PhaseAccepted, Tokens: []string{"t"}},
 		}, want{state: apiv1.VolumeCreating, operation: "CreateDisk t"}},
 		"a restart resumes what Azure has accepted": {
 			disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating), inFlight(operation.WorkCreateDisk))},
-			want{start: operation.WorkCreateDisk, state: apiv1.VolumeCreating, reason: apiv1.ReasonCreating,
+			want{start: operation.WorkCreateDisk, state: apiv1.VolumeCreating, reason: apiv1.ReasonDiskCreating,
 				operation: "CreateDisk t", resume: "t"}},
 		"a restart during a retry continues at once": {
 			disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating), failing(apiv1.VolumeCreating, 0),
 				func(v *apiv1.AzVolume) {
-					v.Status.Conditions = []metav1.Condition{{Type: apiv1.VolumeConditionReady, Reason: apiv1.ReasonCreating}}
+					v.Status.Conditions = []metav1.Condition{{Type: apiv1.VolumeConditionReady, Reason: apiv1.ReasonDiskCreating}}
 				})},
-			want{start: operation.WorkCreateDisk, state: apiv1.VolumeCreating, reason: apiv1.ReasonCreating}},
+			want{start: operation.WorkCreateDisk, state: apiv1.VolumeCreating, reason: apiv1.ReasonDiskCreating}},
 		"a failed creation is not repeated at once": {
 			disk.Input{Volume: objects.NewVolume(state(""), failing(apiv1.VolumeCreationFailed, 0))},
 			want{state: apiv1.VolumeCreationFailed}},
 		"a failed creation is repeated at once for a new spec": {
 			disk.Input{Volume: objects.NewVolume(state(""), failing(apiv1.VolumeCreationFailed, 0),
 				func(v *apiv1.AzVolume) { v.Generation = 2 })},
-			want{start: operation.WorkCreateDisk, state: apiv1.VolumeCreating, reason: apiv1.ReasonCreating}},
+			want{start: operation.WorkCreateDisk, state: apiv1.VolumeCreating, reason: apiv1.ReasonDiskCreating}},
 		"a failed creation without a recorded error is repeated": {
 			disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreationFailed))},
-			want{start: operation.WorkCreateDisk, state: apiv1.VolumeCreating, reason: apiv1.ReasonCreating}},
+			want{start: operation.WorkCreateDisk, state: apiv1.VolumeCreating, reason: apiv1.ReasonDiskCreating}},
 		"the wait after a failure grows from the first failure, not from the creation of the volume": {
 			disk.Input{Volume: objects.NewVolume(state(""), failing(apiv1.VolumeCreationFailed, 10*time.Second),
 				func(v *apiv1.AzVolume) {
-					v.Status.Conditions = []metav1.Condition{{Type: apiv1.VolumeConditionReady, Reason: apiv1.ReasonCreationFailed,
+					v.Status.Conditions = []metav1.Condition{{Type: apiv1.VolumeConditionReady, Reason: apiv1.ReasonDiskCreationFailed,
 						LastTransitionTime: *objects.Ago(12 * time.Second)}}
 				})},
-			want{start: operation.WorkCreateDisk, state: apiv1.VolumeCreating, reason: apiv1.ReasonCreating}},
+			want{start: operation.WorkCreateDisk, state: apiv1.VolumeCreating, reason: apiv1.ReasonDiskCreating}},
 		"a created one rests": {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreated))},
-			want{state: apiv1.VolumeCreated, reason: apiv1.ReasonCreated}},
+			want{state: apiv1.VolumeCreated, reason: apiv1.ReasonDiskCreated}},
 		"deletion takes the replicas first": {disk.Input{Volume: objects.NewVolume(gone), Attachments: replicas},
-			want{detach: apiv1.ReasonDeleting, state: apiv1.VolumeDeleting, reason: apiv1.ReasonDeleting}},
+			want{detach: apiv1.ReasonDiskDeleting, state: apiv1.VolumeDeleting, reason: apiv1.ReasonDiskDeleting}},
 		"then the disk": {disk.Input{Volume: objects.NewVolume(gone)},
-			want{start: operation.WorkDeleteDisk, state: apiv1.VolumeDeleting, reason: apiv1.ReasonDeleting}},
+			want{start: operation.WorkDeleteDisk, state: apiv1.VolumeDeleting, reason: apiv1.ReasonDiskDeleting}},
 		"what deletes it is recorded": {disk.Input{
 			Volume: objects.NewVolume(gone),
 			Job:    operation.Job{Work: operation.WorkDeleteDisk, Phase: operation.PhaseAccepted, Tokens: []string{"t"}},
 		}, want{state: apiv1.VolumeDeleting, operation: "DeleteDisk t"}},
 		"a deletion does not resume a creation": {
 			disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating), inFlight(operation.WorkCreateDisk), gone)},
-			want{start: operation.WorkDeleteDisk, state: apiv1.VolumeDeleting, reason: apiv1.ReasonDeleting}},
+			want{start: operation.WorkDeleteDisk, state: apiv1.VolumeDeleting, reason: apiv1.ReasonDiskDeleting}},
 		"a deletion that failed keeps the finalizer": {
 			disk.Input{Volume: objects.NewVolume(gone), Job: ended(operation.WorkDeleteDisk, operation.Truth{},
 				provisioner.Errorf(provisioner.Unavailable, "try again"))},
-			want{state: apiv1.VolumeDeletionFailed, reason: apiv1.ReasonDeletionFailed}},
+			want{state: apiv1.VolumeDeletionFailed, reason: apiv1.ReasonDiskDeletionFailed}},
 		"a failed deletion is not repeated at once": {
 			disk.Input{Volume: objects.NewVolume(gone, failing(apiv1.VolumeDeletionFailed, 0))},
 			want{state: apiv1.VolumeDeletionFailed}},
 		"a failed deletion is repeated later": {
 			disk.Input{Volume: objects.NewVolume(gone, failing(apiv1.VolumeDeletionFailed, time.Hour))},
-			want{start: operation.WorkDeleteDisk, state: apiv1.VolumeDeleting, reason: apiv1.ReasonDeleting}},
+			want{start: operation.WorkDeleteDisk, state: apiv1.VolumeDeleting, reason: apiv1.ReasonDiskDeleting}},
 		"a deletion does not wait because a change failed": {
 			disk.Input{Volume: objects.NewVolume(gone, failing(apiv1.VolumeUpdateFailed, 0))},
-			want{start: operation.WorkDeleteDisk, state: apiv1.VolumeDeleting, reason: apiv1.ReasonDeleting}},
+			want{start: operation.WorkDeleteDisk, state: apiv1.VolumeDeleting, reason: apiv1.ReasonDiskDeleting}},
 		"then the finalizer": {
 			disk.Input{Volume: objects.NewVolume(gone), Job: ended(operation.WorkDeleteDisk, operation.Truth{}, nil)},
-			want{removed: true, state: apiv1.VolumeCreated, reason: apiv1.ReasonDeleting}},
+			want{removed: true, state: apiv1.VolumeCreated, reason: apiv1.ReasonDiskDeleting}},
 		"not while there is a primary": {disk.Input{Volume: objects.NewVolume(gone, objects.Owned("a", 1, apiv1.OwnershipHeld))},
-			want{state: apiv1.VolumeCreated, reason: apiv1.ReasonDeletionHeld, reverts: true}},
+			want{state: apiv1.VolumeCreated, reason: apiv1.ReasonVolumeDeletionHeld, reverts: true}},
 		"not while nodes share it": {disk.Input{
 			Volume:      objects.NewVolume(unasked, multi),
 			Attachments: objects.Attachments(objects.NewAttachment("a", apiv1.RolePrimary, 1, apiv1.AttachmentAttached)),
-		}, want{state: apiv1.VolumeCreated, reason: apiv1.ReasonDeletionHeld}},
+		}, want{state: apiv1.VolumeCreated, reason: apiv1.ReasonVolumeDeletionHeld}},
 		"not while its PersistentVolumeClaim is bound": {disk.Input{
 			Volume:           objects.NewVolume(gone),
 			PersistentVolume: pv(corev1.VolumeBound, corev1.PersistentVolumeReclaimDelete),
-		}, want{state: apiv1.VolumeCreated, reason: apiv1.ReasonDeletionHeld, reverts: true}},
+		}, want{state: apiv1.VolumeCreated, reason: apiv1.ReasonVolumeDeletionHeld, reverts: true}},
 		"not if it is to be retained": {disk.Input{
 			Volume:           objects.NewVolume(gone),
 			PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimRetain),
-		}, want{state: apiv1.VolumeCreated, reason: apiv1.ReasonDeletionHeld, reverts: true}},
+		}, want{state: apiv1.VolumeCreated, reason: apiv1.ReasonVolumeDeletionHeld, reverts: true}},
 		"not while a claim can be bound to it": {disk.Input{
 			Volume:           objects.NewVolume(gone),
 			PersistentVolume: pv(corev1.VolumeAvailable, corev1.PersistentVolumeReclaimDelete),
-		}, want{state: apiv1.VolumeCreated, reason: apiv1.ReasonDeletionHeld, reverts: true}},
+		}, want{state: apiv1.VolumeCreated, reason: apiv1.ReasonVolumeDeletionHeld, reverts: true}},
 		"one that is kept grows": {disk.Input{
 			Volume:           objects.NewVolume(unasked, grown),
 			PersistentVolume: pv(corev1.VolumeBound, corev1.PersistentVolumeReclaimDelete),
-		}, want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, reason: apiv1.ReasonUpdating,
+		}, want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, reason: apiv1.ReasonDiskUpdating,
 			operation: "UpdateDisk "}},
 		"one that is kept says so while it changes": {disk.Input{
 			Volume:           objects.NewVolume(unasked),
 			PersistentVolume: pv(corev1.VolumeBound, corev1.PersistentVolumeReclaimDelete),
 			Job:              operation.Job{Work: operation.WorkUpdateDisk, Phase: operation.PhaseBegun},
-		}, want{state: apiv1.VolumeCreated, reason: apiv1.ReasonDeletionHeld}},
+		}, want{state: apiv1.VolumeCreated, reason: apiv1.ReasonVolumeDeletionHeld}},
 		"one that is kept and was never read is adopted": {disk.Input{
 			Volume: objects.NewVolume(state(""), adopted,
 				func(v *apiv1.AzVolume) { v.DeletionTimestamp = objects.Ago(time.Second) }),
 			PersistentVolume: pv(corev1.VolumeBound, corev1.PersistentVolumeReclaimDelete),
-		}, want{start: operation.WorkAdoptDisk, state: apiv1.VolumeCreating, reason: apiv1.ReasonCreating}},
+		}, want{start: operation.WorkAdoptDisk, state: apiv1.VolumeCreating, reason: apiv1.ReasonDiskCreating}},
 		"a deletion that has begun does not turn back, and leaves the disk to the claim that was bound since": {disk.Input{
 			Volume:           objects.NewVolume(unasked, func(v *apiv1.AzVolume) { v.Status.State = apiv1.VolumeDeleting }),
 			PersistentVolume: pv(corev1.VolumeBound, corev1.PersistentVolumeReclaimDelete),
@@ -224,11 +224,11 @@ func TestVolume(t *testing.T) {
 			want{removed: true, state: apiv1.VolumePending}},
 		"a volume without a state whose disk is known is deleted with the disk": {
 			disk.Input{Volume: objects.NewVolume(state(""), gone, func(v *apiv1.AzVolume) { v.Status.DiskID = "/disk" })},
-			want{start: operation.WorkDeleteDisk, state: apiv1.VolumeDeleting, reason: apiv1.ReasonDeleting}},
+			want{start: operation.WorkDeleteDisk, state: apiv1.VolumeDeleting, reason: apiv1.ReasonDiskDeleting}},
 		"a volume whose creation has just ended is deleted with the disk": {
 			disk.Input{Volume: objects.NewVolume(state(""), gone),
 				Job: ended(operation.WorkCreateDisk, operation.Truth{Disk: current}, nil)},
-			want{start: operation.WorkDeleteDisk, state: apiv1.VolumeDeleting, reason: apiv1.ReasonDeleting}},
+			want{start: operation.WorkDeleteDisk, state: apiv1.VolumeDeleting, reason: apiv1.ReasonDiskDeleting}},
 		"a creation in flight ends first": {disk.Input{
 			Volume: objects.NewVolume(state(apiv1.VolumeCreating), gone),
 			Job:    operation.Job{Work: operation.WorkCreateDisk, Phase: operation.PhaseBegun},
@@ -246,38 +246,38 @@ func TestVolume(t *testing.T) {
 		}, want{state: apiv1.VolumeCreated}},
 		"it stays while there is a primary": {
 			disk.Input{Volume: objects.NewVolume(unasked, objects.Owned("a", 1, apiv1.OwnershipHeld))},
-			want{state: apiv1.VolumeCreated, reason: apiv1.ReasonDeletionHeld}},
+			want{state: apiv1.VolumeCreated, reason: apiv1.ReasonVolumeDeletionHeld}},
 		"a creation that was cut short leaves no disk": {
 			disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating),
 				func(v *apiv1.AzVolume) { v.DeletionTimestamp = objects.Ago(time.Second) })},
-			want{start: operation.WorkDeleteDisk, state: apiv1.VolumeDeleting, reason: apiv1.ReasonDeleting}},
+			want{start: operation.WorkDeleteDisk, state: apiv1.VolumeDeleting, reason: apiv1.ReasonDiskDeleting}},
 		"a disk that Kubernetes has given up is forgotten": {disk.Input{Volume: objects.NewVolume(belonged)},
-			want{state: apiv1.VolumeCreated, reason: apiv1.ReasonCreated, forgets: true}},
+			want{state: apiv1.VolumeCreated, reason: apiv1.ReasonDiskCreated, forgets: true}},
 		"not while a node uses it": {
 			disk.Input{Volume: objects.NewVolume(belonged, objects.Owned("a", 1, apiv1.OwnershipReleasing))},
-			want{state: apiv1.VolumeCreated, reason: apiv1.ReasonCreated}},
+			want{state: apiv1.VolumeCreated, reason: apiv1.ReasonDiskCreated}},
 		"nor one of several": {disk.Input{
 			Volume:      objects.NewVolume(belonged, multi),
 			Attachments: objects.Attachments(objects.NewAttachment("a", apiv1.RolePrimary, 1, apiv1.AttachmentAttached)),
-		}, want{state: apiv1.VolumeCreated, reason: apiv1.ReasonCreated}},
+		}, want{state: apiv1.VolumeCreated, reason: apiv1.ReasonDiskCreated}},
 		"not while it is changed": {disk.Input{
 			Volume: objects.NewVolume(belonged),
 			Job:    operation.Job{Work: operation.WorkUpdateDisk, Phase: operation.PhaseAccepted},
 		}, want{state: apiv1.VolumeCreated}},
 		"not before a change that is due has begun": {disk.Input{Volume: objects.NewVolume(belonged, grown)},
-			want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, reason: apiv1.ReasonUpdating,
+			want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, reason: apiv1.ReasonDiskUpdating,
 				operation: "UpdateDisk "}},
 		"not while its PersistentVolume exists": {disk.Input{
 			Volume:           objects.NewVolume(belonged),
 			PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimRetain),
-		}, want{state: apiv1.VolumeCreated, reason: apiv1.ReasonCreated}},
+		}, want{state: apiv1.VolumeCreated, reason: apiv1.ReasonDiskCreated}},
 		"not what CSI is about to delete": {disk.Input{Volume: objects.NewVolume(belonged, asked)},
-			want{state: apiv1.VolumeCreated, reason: apiv1.ReasonCreated}},
+			want{state: apiv1.VolumeCreated, reason: apiv1.ReasonDiskCreated}},
 		"not one that never had a PersistentVolume": {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreated))},
-			want{state: apiv1.VolumeCreated, reason: apiv1.ReasonCreated}},
+			want{state: apiv1.VolumeCreated, reason: apiv1.ReasonDiskCreated}},
 		"an incomplete deletion is cancelled if a node uses the volume": {
 			disk.Input{Volume: objects.NewVolume(belonged, asked, objects.Owned("a", 1, apiv1.OwnershipHeld))},
-			want{state: apiv1.VolumeCreated, reason: apiv1.ReasonCreated, reverts: true}},
+			want{state: apiv1.VolumeCreated, reason: apiv1.ReasonDiskCreated, reverts: true}},
 		"an incomplete deletion is cancelled after a refused change is reverted": {
 			disk.Input{Volume: objects.NewVolume(belonged, asked, grown, refusedSize,
 				objects.Owned("a", 1, apiv1.OwnershipHeld))},
@@ -285,11 +285,11 @@ func TestVolume(t *testing.T) {
 		"an incomplete deletion is cancelled if the disk is to be retained": {
 			disk.Input{Volume: objects.NewVolume(belonged, asked),
 				PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimRetain)},
-			want{state: apiv1.VolumeCreated, reason: apiv1.ReasonCreated, reverts: true}},
+			want{state: apiv1.VolumeCreated, reason: apiv1.ReasonDiskCreated, reverts: true}},
 		"an incomplete deletion continues if nothing prevents it": {disk.Input{
 			Volume:           objects.NewVolume(belonged, asked),
 			PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimDelete),
-		}, want{state: apiv1.VolumeCreated, reason: apiv1.ReasonCreated}},
+		}, want{state: apiv1.VolumeCreated, reason: apiv1.ReasonDiskCreated}},
 		"a disk that was not created for the volume remains": {
 			disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeDeleting), gone),
 				Job: ended(operation.WorkDeleteDisk, operation.Truth{Unrelated: true}, nil)},

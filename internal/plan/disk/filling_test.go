@@ -28,7 +28,7 @@ func TestDiskThatIsBeingFilledIsLookedAtAgainAndNotCreated(t *testing.T) {
 		Job: operation.Job{Work: operation.WorkCreateDisk, Phase: operation.PhaseEnded, Ended: objects.Now,
 			Truth: filling},
 	})
-	if step.Status.State != apiv1.VolumeCreating || step.Reason != apiv1.ReasonFilling || step.Status.DiskID != "" ||
+	if step.Status.State != apiv1.VolumeCreating || step.Reason != apiv1.ReasonDiskFilling || step.Status.DiskID != "" ||
 		step.Warning || !strings.Contains(step.Message, "37 %") {
 		t.Fatalf("step is %+v", step)
 	}

@@ -46,21 +46,21 @@ func TestARefusedAttachLeadsToOneReadOfTheDisk(t *testing.T) {
 		want       operation.Work
 	}{
 		"an argument that Azure refuses": {objects.NewVolume(),
-			refusedAttach(provisioner.InvalidArgument, 0, apiv1.ReasonAttachFailed), operation.WorkReadDisk},
+			refusedAttach(provisioner.InvalidArgument, 0, apiv1.ReasonDiskAttachFailed), operation.WorkReadDisk},
 		"a disk that another VM has": {objects.NewVolume(),
-			refusedAttach(provisioner.FailedPrecondition, 0, apiv1.ReasonAttachFailed), operation.WorkReadDisk},
+			refusedAttach(provisioner.FailedPrecondition, 0, apiv1.ReasonDiskAttachFailed), operation.WorkReadDisk},
 		"a disk without a free share": {objects.NewVolume(),
-			refusedAttach(provisioner.InsufficientCapacity, 0, apiv1.ReasonAttachFailed), operation.WorkReadDisk},
+			refusedAttach(provisioner.InsufficientCapacity, 0, apiv1.ReasonDiskAttachFailed), operation.WorkReadDisk},
 		"a refusal after the last read": {objects.NewVolume(readAgo(time.Minute)),
-			refusedAttach(provisioner.InvalidArgument, 0, apiv1.ReasonAttachFailed), operation.WorkReadDisk},
+			refusedAttach(provisioner.InvalidArgument, 0, apiv1.ReasonDiskAttachFailed), operation.WorkReadDisk},
 		"a refusal before the last read": {objects.NewVolume(readAgo(time.Minute)),
-			refusedAttach(provisioner.InvalidArgument, time.Hour, apiv1.ReasonAttachFailed), operation.WorkNone},
+			refusedAttach(provisioner.InvalidArgument, time.Hour, apiv1.ReasonDiskAttachFailed), operation.WorkNone},
 		"a platform that is not there": {objects.NewVolume(),
-			refusedAttach(provisioner.Unavailable, 0, apiv1.ReasonAttachFailed), operation.WorkNone},
+			refusedAttach(provisioner.Unavailable, 0, apiv1.ReasonDiskAttachFailed), operation.WorkNone},
 		"a quota": {objects.NewVolume(),
-			refusedAttach(provisioner.RateLimited, 0, apiv1.ReasonAttachFailed), operation.WorkNone},
+			refusedAttach(provisioner.RateLimited, 0, apiv1.ReasonDiskAttachFailed), operation.WorkNone},
 		"a node that is known to be full, so that Azure was not asked": {
-			objects.NewVolume(), refusedAttach(provisioner.InsufficientCapacity, 0, apiv1.ReasonNoSlot), operation.WorkNone},
+			objects.NewVolume(), refusedAttach(provisioner.InsufficientCapacity, 0, apiv1.ReasonNoDiskSlot), operation.WorkNone},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -128,7 +128,7 @@ func TestWhatWasReadCountsWhereItDiffersFromTheRecord(t *testing.T) {
 				HasFinalizer: true,
 				Volume:       v,
 				Attachments: objects.Attachments(
-					refusedAttach(provisioner.InvalidArgument, time.Second, apiv1.ReasonAttachFailed)),
+					refusedAttach(provisioner.InvalidArgument, time.Second, apiv1.ReasonDiskAttachFailed)),
 				Job: operation.Job{
 					Work:  operation.WorkReadDisk,
 					Phase: operation.PhaseEnded,
@@ -200,7 +200,7 @@ func TestTheConditionEndsWhenTheDiskIsAsRecorded(t *testing.T) {
 func TestAReadThatFailsCountsAsARead(t *testing.T) {
 	t.Parallel()
 	v := objects.NewVolume(func(v *apiv1.AzVolume) { v.Spec.Disk.DiskEncryptionSetID = "/set" })
-	refused := objects.Attachments(refusedAttach(provisioner.NotFound, time.Second, apiv1.ReasonAttachFailed))
+	refused := objects.Attachments(refusedAttach(provisioner.NotFound, time.Second, apiv1.ReasonDiskAttachFailed))
 	job := operation.Job{
 		Work:  operation.WorkReadDisk,
 		Phase: operation.PhaseEnded,
@@ -257,10 +257,10 @@ func TestOnlyARefusedAttachLeadsToARead(t *testing.T) {
 		"no longer wanted":      func(a *apiv1.AzVolumeAttachment) { objects.Deleted(a) },
 		"without an error":      func(a *apiv1.AzVolumeAttachment) { a.Status.Error = nil },
 		"without a condition":   func(a *apiv1.AzVolumeAttachment) { a.Status.Conditions = nil },
-		"failed before Azure":   func(a *apiv1.AzVolumeAttachment) { a.Status.Conditions[0].Reason = apiv1.ReasonNoSlot },
+		"failed before Azure":   func(a *apiv1.AzVolumeAttachment) { a.Status.Conditions[0].Reason = apiv1.ReasonNoDiskSlot },
 		"for a passing failure": func(a *apiv1.AzVolumeAttachment) { a.Status.Error.Reason = string(provisioner.Unavailable) },
 	} {
-		a := refusedAttach(provisioner.InvalidArgument, time.Second, apiv1.ReasonAttachFailed)
+		a := refusedAttach(provisioner.InvalidArgument, time.Second, apiv1.ReasonDiskAttachFailed)
 		if differs != nil {
 			differs(a)
 		}
@@ -276,7 +276,7 @@ func TestOnlyARefusedAttachLeadsToARead(t *testing.T) {
 
 func TestADiskDiffersOnlyIfAReadSinceTheRefusalFoundAChange(t *testing.T) {
 	t.Parallel()
-	refused := refusedAttach(provisioner.InvalidArgument, time.Minute, apiv1.ReasonAttachFailed)
+	refused := refusedAttach(provisioner.InvalidArgument, time.Minute, apiv1.ReasonDiskAttachFailed)
 	changed := func(ago time.Duration) func(*apiv1.AzVolume) {
 		return func(v *apiv1.AzVolume) { v.Status.Disk.ChangedTime = objects.Ago(ago) }
 	}

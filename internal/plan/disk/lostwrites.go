@@ -65,7 +65,7 @@ func LostWrites(volume *apiv1.AzVolume, reports []*apiv1.AzDriverNode, now time.
 	}
 	if found != nil {
 		meta.RemoveStatusCondition(&status.Conditions, c.Type) // a later loss is a transition
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, apiv1.ReasonFlushFailed, found.Message
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, apiv1.ReasonDiskFlushFailed, found.Message
 		c.LastTransitionTime = metav1.NewTime(at)
 		meta.SetStatusCondition(&status.Conditions, c)
 	}

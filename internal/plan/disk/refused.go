@@ -15,7 +15,7 @@ import (
 func refusedAt(a *apiv1.AzVolumeAttachment) (at time.Time, refused bool) {
 	e, c := a.Status.Error, meta.FindStatusCondition(a.Status.Conditions, apiv1.AttachmentConditionAttached)
 	if a.Status.State != apiv1.AttachmentFailed || a.DeletionTimestamp != nil || e == nil || c == nil ||
-		c.Reason != apiv1.ReasonAttachFailed {
+		c.Reason != apiv1.ReasonDiskAttachFailed {
 		return time.Time{}, false
 	}
 	switch provisioner.Kind(e.Reason) {

@@ -96,7 +96,7 @@ func (s *Step) maintain(in Input) {
 	case want.alone && ownership.HasPrimary(v, in.Attachments):
 		// Azure may have made the change although its answer was lost, or for a former leader that
 		// did not record it. So the disk is read before the change is refused.
-		s.begin(in, operation.WorkUpdateDisk, apiv1.VolumeUpdating, apiv1.ReasonUpdating)
+		s.begin(in, operation.WorkUpdateDisk, apiv1.VolumeUpdating, apiv1.ReasonDiskUpdating)
 		s.updating(in, want.String())
 	case want.alone && len(in.Attachments) > 0:
 		s.startGathering(in)
@@ -107,14 +107,14 @@ func (s *Step) maintain(in Input) {
 		s.Status.State = apiv1.VolumeUpdating
 		s.updating(in, want.String())
 	default:
-		s.begin(in, operation.WorkUpdateDisk, apiv1.VolumeUpdating, apiv1.ReasonUpdating)
+		s.begin(in, operation.WorkUpdateDisk, apiv1.VolumeUpdating, apiv1.ReasonDiskUpdating)
 		s.updating(in, want.String())
 	}
 }
 
 // readUncertain begins the job that reads what an earlier change has made of the disk.
 func (s *Step) readUncertain(in Input) {
-	s.begin(in, operation.WorkUpdateDisk, apiv1.VolumeUpdating, apiv1.ReasonUpdating)
+	s.begin(in, operation.WorkUpdateDisk, apiv1.VolumeUpdating, apiv1.ReasonDiskUpdating)
 	s.updating(in, "reading the disk, because the outcome of an earlier change is not known")
 }
 
@@ -163,10 +163,10 @@ func (s *Step) rest(in Input) {
 	if c := meta.FindStatusCondition(s.Status.Conditions, apiv1.VolumeConditionUpdated); c != nil &&
 		c.Status == metav1.ConditionFalse {
 		message := "" // nothing is wanted any more
-		if c.Reason == apiv1.ReasonUpdateRefused {
+		if c.Reason == apiv1.ReasonDiskUpdateRefused {
 			message = "the change that was refused has been reverted; status.refusedCapacity and status.refusedSettings have the refusal"
 		}
-		s.upToDate(in, metav1.ConditionTrue, apiv1.ReasonUpdated, message)
+		s.upToDate(in, metav1.ConditionTrue, apiv1.ReasonDiskUpdated, message)
 	}
 	if mustBeRead(in) {
 		s.Start = operation.WorkReadDisk
@@ -201,16 +201,16 @@ func (s *Step) gathers(in Input) bool {
 }
 
 func (s *Step) updating(in Input, message string) {
-	s.ready(in, metav1.ConditionTrue, apiv1.ReasonUpdating, message)
-	s.upToDate(in, metav1.ConditionFalse, apiv1.ReasonUpdating, message)
+	s.ready(in, metav1.ConditionTrue, apiv1.ReasonDiskUpdating, message)
+	s.upToDate(in, metav1.ConditionFalse, apiv1.ReasonDiskUpdating, message)
 }
 
 // updated records the result of a job that changed the disk.
 func (s *Step) updated(in Input) {
 	err, u := in.Job.Err, in.Job.Truth.Update
 	if u == nil || err != nil && (u.Uncertain || !IsFinal(provisioner.KindOf(err))) {
-		s.failed(in, apiv1.VolumeUpdateFailed, apiv1.ReasonUpdateFailed, err)
-		s.upToDate(in, metav1.ConditionFalse, apiv1.ReasonUpdateFailed, s.Status.Error.Message)
+		s.failed(in, apiv1.VolumeUpdateFailed, apiv1.ReasonDiskUpdateFailed, err)
+		s.upToDate(in, metav1.ConditionFalse, apiv1.ReasonDiskUpdateFailed, s.Status.Error.Message)
 		return
 	}
 	if err != nil {
@@ -240,7 +240,7 @@ func (s *Step) updated(in Input) {
 	case s.refused(in, s.refuseAttached(in, *u)):
 	case disk != nil && (s.heldUnrecorded(in, disk) || s.converts(in, disk)):
 	default:
-		s.upToDate(in, metav1.ConditionTrue, apiv1.ReasonUpdated, "")
+		s.upToDate(in, metav1.ConditionTrue, apiv1.ReasonDiskUpdated, "")
 	}
 }
 
@@ -253,10 +253,10 @@ func (s *Step) heldUnrecorded(in Input, disk *provisioner.Disk) bool {
 	if !ChangesAlone(v) || len(disk.AttachedTo) == 0 || len(in.Attachments) > 0 || ownership.HasPrimary(v, nil) {
 		return false
 	}
-	s.failed(in, apiv1.VolumeUpdateFailed, apiv1.ReasonUpdateFailed, provisioner.Errorf(provisioner.Conflict,
+	s.failed(in, apiv1.VolumeUpdateFailed, apiv1.ReasonDiskUpdateFailed, provisioner.Errorf(provisioner.Conflict,
 		"Azure changes size, SKU and tier of a shared disk only while it is attached nowhere, and it is attached to %s, for which there is no AzVolumeAttachment: detach it there",
 		strings.Join(disk.AttachedTo, ", ")))
-	s.upToDate(in, metav1.ConditionFalse, apiv1.ReasonUpdateFailed, s.Status.Error.Message)
+	s.upToDate(in, metav1.ConditionFalse, apiv1.ReasonDiskUpdateFailed, s.Status.Error.Message)
 	return true
 }
 
@@ -264,7 +264,7 @@ func (s *Step) heldUnrecorded(in Input, disk *provisioner.Disk) bool {
 func (s *Step) end(in Input) {
 	s.Status.State = apiv1.VolumeCreated
 	s.Status.Operation, s.Status.Error, s.Status.UpdateWantedTime = nil, nil, nil
-	s.ready(in, metav1.ConditionTrue, apiv1.ReasonCreated, "")
+	s.ready(in, metav1.ConditionTrue, apiv1.ReasonDiskCreated, "")
 }
 
 // refuseAttached adds to what was refused what the job did not ask for, because Azure refuses it as
@@ -317,7 +317,7 @@ func (s *Step) refused(in Input, u operation.Updated) bool {
 	if message == "" {
 		return false
 	}
-	s.upToDate(in, metav1.ConditionFalse, apiv1.ReasonUpdateRefused, message)
+	s.upToDate(in, metav1.ConditionFalse, apiv1.ReasonDiskUpdateRefused, message)
 	s.Warning = true
 	return true
 }
@@ -349,7 +349,7 @@ func (s *Step) converts(in Input, disk *provisioner.Disk) bool {
 			return false
 		}
 		s.Status.Conversion = nil
-		s.upToDate(in, metav1.ConditionTrue, apiv1.ReasonConverted, "Azure has converted the disk to "+disk.SKUName)
+		s.upToDate(in, metav1.ConditionTrue, apiv1.ReasonDiskConverted, "Azure has converted the disk to "+disk.SKUName)
 		return true
 	}
 	at := metav1.NewTime(in.Job.Ended)
@@ -362,7 +362,7 @@ func (s *Step) converts(in Input, disk *provisioner.Disk) bool {
 		c.StartTime = before.StartTime
 	}
 	s.Status.Conversion = c
-	s.upToDate(in, metav1.ConditionTrue, apiv1.ReasonConverting,
+	s.upToDate(in, metav1.ConditionTrue, apiv1.ReasonDiskConverting,
 		fmt.Sprintf("Azure is converting the disk to %s in the background", disk.SKUName))
 	return true
 }

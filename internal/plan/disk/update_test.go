@@ -75,7 +75,7 @@ func TestWhatIsAskedOfADiskThatExists(t *testing.T) {
 		reverted  bool
 	}
 	created := want{state: apiv1.VolumeCreated}
-	waits := want{state: apiv1.VolumeUpdating, condition: apiv1.ReasonUpdating}
+	waits := want{state: apiv1.VolumeUpdating, condition: apiv1.ReasonDiskUpdating}
 	changes, detaches := waits, waits
 	changes.start, detaches.detach = operation.WorkUpdateDisk, true
 	for name, test := range map[string]struct {
@@ -325,35 +325,35 @@ func TestOutcomeOfAChange(t *testing.T) {
 		"both parts": {
 			job: operation.Job{Truth: operation.Truth{Disk: &provisioner.Disk{SizeBytes: 2 << 30, CompletionPercent: 100},
 				Update: &operation.Updated{Generation: 2, Applied: applied}}}, sizeBytes: 2 << 30, applied: 2,
-			state: apiv1.VolumeCreated, reason: apiv1.ReasonUpdated},
+			state: apiv1.VolumeCreated, reason: apiv1.ReasonDiskUpdated},
 		"the size alone": {
 			job: operation.Job{Truth: operation.Truth{Disk: &provisioner.Disk{SizeBytes: 2 << 30, CompletionPercent: 100},
 				Update: &operation.Updated{Generation: 2, RefusedSettings: no}}}, sizeBytes: 2 << 30, applied: 1,
-			refusedParams: true, state: apiv1.VolumeCreated, reason: apiv1.ReasonUpdateRefused, warning: true},
+			refusedParams: true, state: apiv1.VolumeCreated, reason: apiv1.ReasonDiskUpdateRefused, warning: true},
 		"the parameters alone": {
 			job: operation.Job{Truth: operation.Truth{Disk: &provisioner.Disk{SizeBytes: 1 << 30, CompletionPercent: 100},
 				Update: &operation.Updated{Generation: 2, Applied: applied, RefusedCapacity: no}}}, sizeBytes: 1 << 30,
-			applied: 2, refusedCapacity: true, state: apiv1.VolumeCreated, reason: apiv1.ReasonUpdateRefused, warning: true},
+			applied: 2, refusedCapacity: true, state: apiv1.VolumeCreated, reason: apiv1.ReasonDiskUpdateRefused, warning: true},
 		"a disk that is gone": {
 			job: operation.Job{Err: provisioner.Errorf(provisioner.NotFound, "no disk"),
 				Truth: operation.Truth{Update: &operation.Updated{Generation: 2}}}, sizeBytes: 1 << 30, applied: 1,
-			refusedCapacity: true, refusedParams: true, state: apiv1.VolumeCreated, reason: apiv1.ReasonUpdateRefused,
+			refusedCapacity: true, refusedParams: true, state: apiv1.VolumeCreated, reason: apiv1.ReasonDiskUpdateRefused,
 			warning: true},
 		"a disk that can no longer be read, although Azure may have changed it": {
 			job: operation.Job{Err: provisioner.Errorf(provisioner.Unauthorized, "no"),
 				Truth: operation.Truth{Update: &operation.Updated{Generation: 2, Uncertain: true}}}, sizeBytes: 1 << 30,
-			applied: 1, state: apiv1.VolumeUpdateFailed, reason: apiv1.ReasonUpdateFailed, warning: true},
+			applied: 1, state: apiv1.VolumeUpdateFailed, reason: apiv1.ReasonDiskUpdateFailed, warning: true},
 		"a job without a result": {
 			job: operation.Job{Err: provisioner.Errorf(provisioner.InvalidArgument, "no")}, sizeBytes: 1 << 30, applied: 1,
-			state: apiv1.VolumeUpdateFailed, reason: apiv1.ReasonUpdateFailed, warning: true},
+			state: apiv1.VolumeUpdateFailed, reason: apiv1.ReasonDiskUpdateFailed, warning: true},
 		"a failure that may pass": {
 			job: operation.Job{Err: provisioner.Errorf(provisioner.Unavailable, "try again"),
 				Truth: operation.Truth{Update: &operation.Updated{Generation: 2}}}, sizeBytes: 1 << 30, applied: 1,
-			state: apiv1.VolumeUpdateFailed, reason: apiv1.ReasonUpdateFailed, warning: true},
+			state: apiv1.VolumeUpdateFailed, reason: apiv1.ReasonDiskUpdateFailed, warning: true},
 		"a conversion that continues": {
 			job: operation.Job{Truth: operation.Truth{Disk: &provisioner.Disk{SizeBytes: 2 << 30, CompletionPercent: 7},
 				Update: &operation.Updated{Generation: 2, Applied: applied}}}, sizeBytes: 2 << 30, applied: 2,
-			state: apiv1.VolumeCreated, reason: apiv1.ReasonConverting},
+			state: apiv1.VolumeCreated, reason: apiv1.ReasonDiskConverting},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -441,8 +441,8 @@ func TestAChangeOfADiskThatAVMHasWithoutAnAttachmentWaits(t *testing.T) {
 				t.Fatalf("got %s with error %v, again after %v; want %s, and an error and a wait for a failure only",
 					step.Status.State, step.Status.Error, step.RequeueAfter, test.want)
 			} else if c := meta.FindStatusCondition(step.Status.Conditions, apiv1.VolumeConditionUpdated); failed &&
-				c.Reason != apiv1.ReasonUpdateFailed {
-				t.Errorf("got condition %+v, want reason %s", c, apiv1.ReasonUpdateFailed)
+				c.Reason != apiv1.ReasonDiskUpdateFailed {
+				t.Errorf("got condition %+v, want reason %s", c, apiv1.ReasonDiskUpdateFailed)
 			}
 		})
 	}
@@ -690,17 +690,17 @@ func TestAWithdrawnChangeIsOver(t *testing.T) {
 	t.Parallel()
 	refusal := &apiv1.Refusal{Generation: 1}
 	for was, message := range map[string]string{
-		apiv1.ReasonUpdating: "", apiv1.ReasonUpdateFailed: "", apiv1.ReasonUpdateRefused: "has been reverted",
+		apiv1.ReasonDiskUpdating: "", apiv1.ReasonDiskUpdateFailed: "", apiv1.ReasonDiskUpdateRefused: "has been reverted",
 	} {
 		v := objects.NewVolume(gathered)
 		v.Status.Conditions = []metav1.Condition{{Type: apiv1.VolumeConditionUpdated, Status: metav1.ConditionFalse, Reason: was}}
 		v.Status.RefusedSettings = refusal
 		is := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v}).Status
 		c := meta.FindStatusCondition(is.Conditions, apiv1.VolumeConditionUpdated)
-		if is.State != apiv1.VolumeCreated || c.Reason != apiv1.ReasonUpdated || c.Status != metav1.ConditionTrue ||
+		if is.State != apiv1.VolumeCreated || c.Reason != apiv1.ReasonDiskUpdated || c.Status != metav1.ConditionTrue ||
 			(c.Message == "") != (message == "") || !strings.Contains(c.Message, message) {
 			t.Errorf("after %s: got %s, %+v; want %s, True %s and a message with %q", was, is.State, c, apiv1.VolumeCreated,
-				apiv1.ReasonUpdated, message)
+				apiv1.ReasonDiskUpdated, message)
 		}
 		if is.RefusedSettings == nil {
 			t.Errorf("after %s: got no record of the refusal, want it kept", was)
@@ -905,7 +905,7 @@ func TestConversionIsLookedAtNowAndThen(t *testing.T) {
 		}},
 	}
 	step = disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v, Job: done})
-	if step.Status.Conversion != nil || step.Reason != apiv1.ReasonConverted {
+	if step.Status.Conversion != nil || step.Reason != apiv1.ReasonDiskConverted {
 		t.Fatalf("%+v", step)
 	}
 }

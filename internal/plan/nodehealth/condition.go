@@ -27,7 +27,7 @@ func Condition(j Judgement) metav1.Condition {
 	case j.State == Lost:
 		c.Status, c.Reason = metav1.ConditionFalse, apiv1.ReasonNodeLost
 	case j.Paused:
-		c.Status, c.Reason = metav1.ConditionUnknown, apiv1.ReasonMaintenance
+		c.Status, c.Reason = metav1.ConditionUnknown, apiv1.ReasonNodeMaintenance
 	default:
 		c.Status, c.Reason = metav1.ConditionUnknown, apiv1.ReasonHeartbeatStale
 	}
@@ -47,7 +47,7 @@ func PublishedJudgement(d *apiv1.AzDriverNode) Judgement {
 	switch c.Reason {
 	case apiv1.ReasonFencingHeldBack:
 		j.State, j.MassLoss, j.HeldBack = Lost, true, c.Message
-	case apiv1.ReasonMaintenance:
+	case apiv1.ReasonNodeMaintenance:
 		j.Paused = true
 	case apiv1.ReasonVMStopped:
 		j.Stopped = true

@@ -24,7 +24,7 @@ func TestAPublishedJudgementIsReadOnTheSameScale(t *testing.T) {
 		"suspect": {nodehealth.Judgement{State: nodehealth.Suspect, Evidence: "late"}, metav1.ConditionUnknown,
 			apiv1.ReasonHeartbeatStale, "late", nodehealth.Suspect},
 		"paused": {nodehealth.Judgement{State: nodehealth.Suspect, Evidence: "announced", Paused: true}, metav1.ConditionUnknown,
-			apiv1.ReasonMaintenance, "announced", nodehealth.Suspect},
+			apiv1.ReasonNodeMaintenance, "announced", nodehealth.Suspect},
 		"lost": {nodehealth.Judgement{State: nodehealth.Lost, Evidence: "probes"}, metav1.ConditionFalse, apiv1.ReasonNodeLost,
 			"probes", nodehealth.Lost},
 		"down": {nodehealth.Judgement{State: nodehealth.Down, Evidence: "off"}, metav1.ConditionFalse, apiv1.ReasonVMDown,

@@ -13,11 +13,11 @@ type PauseResult string
 // The results.
 const (
 	// PauseSurvived: the node sent a heartbeat in time.
-	PauseSurvived PauseResult = "survived"
+	PauseSurvived PauseResult = "Survived"
 	// PauseExceeded: the node was still silent at the end.
-	PauseExceeded PauseResult = "exceeded"
+	PauseExceeded PauseResult = "Exceeded"
 	// PauseRefused: the limits were exhausted, and the node is lost.
-	PauseRefused PauseResult = "refused"
+	PauseRefused PauseResult = "Refused"
 )
 
 // pauses are what is announced for the VM of a node, and how that excused silences.

@@ -373,8 +373,8 @@ func TestTheConditionNamesTheEndOfAnAnnouncedPause(t *testing.T) {
 	w.cut(victim)
 	w.sleep(4 * time.Second)
 	c := nodehealth.Condition(w.health(victim))
-	if c.Status != metav1.ConditionUnknown || c.Reason != apiv1.ReasonMaintenance || !strings.Contains(c.Message, until) {
-		t.Errorf("got %+v, want Unknown, %s and the time %s", c, apiv1.ReasonMaintenance, until)
+	if c.Status != metav1.ConditionUnknown || c.Reason != apiv1.ReasonNodeMaintenance || !strings.Contains(c.Message, until) {
+		t.Errorf("got %+v, want Unknown, %s and the time %s", c, apiv1.ReasonNodeMaintenance, until)
 	}
 	d := &apiv1.AzDriverNode{Status: apiv1.AzDriverNodeStatus{Conditions: []metav1.Condition{c}}}
 	if state, _ := nodehealth.Published(d); state != nodehealth.Suspect {

@@ -20,7 +20,7 @@ func TestReadySummarisesThePlugInTheNodeAndItsVM(t *testing.T) {
 	lost := metav1.Condition{Type: fresh.Type, Status: no, Reason: apiv1.ReasonNodeLost}
 	known := metav1.Condition{Type: apiv1.NodeConditionVMKnown, Status: yes, Reason: apiv1.ReasonVMEstablished}
 	twice := metav1.Condition{Type: known.Type, Status: no, Reason: apiv1.ReasonVMNamedTwice}
-	disturbed := metav1.Condition{Type: apiv1.NodeConditionUndisturbed, Status: no, Reason: apiv1.ReasonPodsMove}
+	disturbed := metav1.Condition{Type: apiv1.NodeConditionUndisturbed, Status: no, Reason: apiv1.ReasonMaintenancePodsMove}
 	for name, c := range map[string]struct {
 		conditions []metav1.Condition
 		want       metav1.ConditionStatus

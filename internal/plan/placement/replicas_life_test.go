@@ -273,7 +273,7 @@ func TestPrimariesWithoutRoomAreKnown(t *testing.T) {
 	waiting.Status.Conditions = []metav1.Condition{{
 		Type:   apiv1.AttachmentConditionAttached,
 		Status: metav1.ConditionFalse,
-		Reason: apiv1.ReasonWaitingForSlot,
+		Reason: apiv1.ReasonWaitingForDiskSlot,
 	}}
 	if !attaching.WaitsForSlot(waiting) {
 		t.Fatal("one that waits for room is not known")

@@ -104,7 +104,7 @@ func TestReplicas(t *testing.T) {
 			in(volume(held, twoReplicas), three, objects.NewAttachment("a", apiv1.RolePrimary, 2, attaching), replica("b")), nil},
 		"a volume without a disk gets none": {in(volume(held, noDisk), three, primary), nil},
 		"a volume that is being deleted has none": {in(volume(held, deleting), three, primary, replica("b")),
-			[]string{"Delete b: Deleting"}},
+			[]string{"Delete b: DiskDeleting"}},
 		"a disk that changes only while no VM has it gets none": {in(volume(held, changesAlone), three, primary), nil},
 		"no replica comes to a node where a process may use the volume": {
 			in(volume(held), nodes(three[0], newNode("b", "1", usedByNoPod), three[2]), primary),

@@ -77,7 +77,7 @@ func ReplicaTarget(in Input) Target {
 	primary := in.Volume.Status.Primary
 	switch {
 	case in.Volume.Leaving():
-		return Target{Reason: apiv1.ReasonDeleting}
+		return Target{Reason: apiv1.ReasonDiskDeleting}
 	case in.Volume.Spec.Access == apiv1.AccessMultiNode, wanted == 0:
 		return Target{Reason: apiv1.ReasonReplicasNotWanted}
 	case primary != nil && primary.State != apiv1.OwnershipReleased:

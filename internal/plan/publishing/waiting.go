@@ -47,14 +47,14 @@ func Holder(volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment) Wait {
 	const forced = "detached by force"
 	switch {
 	case ownership.FenceDecided(volume, primary.NodeName):
-		w.Cause, w.Fence = apiv1.ReasonFencing, true
+		w.Cause, w.Fence = apiv1.ReasonVolumeFencing, true
 		w.Message += ", which was lost"
 		if primary.LastTransitionTime != nil {
 			w.Message += " at " + clockTime(*primary.LastTransitionTime)
 		}
 		return w.detach(attachment, forced)
 	case primary.State == apiv1.OwnershipReleasing && attachment != nil && attachment.Status.State == apiv1.AttachmentDetaching:
-		w.Cause, w.Fence = apiv1.ReasonFencing, true
+		w.Cause, w.Fence = apiv1.ReasonVolumeFencing, true
 		return w.detach(attachment, forced)
 	case primary.State == apiv1.OwnershipReleasing:
 		w.Message += " and is being released; the node has not reported yet that it unstaged the volume"
@@ -81,7 +81,7 @@ func (w Wait) detach(a *apiv1.AzVolumeAttachment, how string) Wait {
 		w.Cause = apiv1.ReasonFailoverProven
 		return add("proven", "the node can no longer write to it (proof %s), and it is being released", a.Status.Proof.Type)
 	case a.Status.Error != nil:
-		w.Failing, w.Cause = true, cause.OfError(a.Status.Error, apiv1.ReasonDetachFailed)
+		w.Failing, w.Cause = true, cause.OfError(a.Status.Error, apiv1.ReasonDiskDetachFailed)
 		return add("failed "+a.Status.Error.Reason, "its disk is being %s, and the request is repeated; the last one failed: %s",
 			how, a.Status.Error.Message)
 	case a.Status.Operation != nil:
@@ -147,12 +147,12 @@ func (w Wait) notReady(d *apiv1.AzDriverNode) Wait {
 func deletion(v *apiv1.AzVolume) Wait {
 	if v.DeletesDisk() {
 		return Wait{
-			Cause: apiv1.ReasonDeleting, Key: "deleted with its disk", Failing: true,
+			Cause: apiv1.ReasonDiskDeleting, Key: "deleted with its disk", Failing: true,
 			Message: fmt.Sprintf("volume %s is being deleted with its disk, and no node gets it any more", v.Name),
 		}
 	}
 	return Wait{
-		Cause: apiv1.ReasonDeleting, Key: "record deleted",
+		Cause: apiv1.ReasonDiskDeleting, Key: "record deleted",
 		Message: fmt.Sprintf("AzVolume %s is being deleted, and its disk stays; the volume is attached again when that is complete",
 			v.Name),
 	}
@@ -164,7 +164,7 @@ func (in Input) leftOver(node string) Wait {
 	for _, a := range in.Attachments {
 		if a.Spec.NodeName != node && a.DeletionTimestamp != nil && in.Volume.Shares() <= 1 {
 			w := Wait{
-				Cause:   apiv1.ReasonDetaching,
+				Cause:   apiv1.ReasonDiskDetaching,
 				Key:     a.Spec.NodeName + " released",
 				Message: fmt.Sprintf("volume %s was released by node %s", in.Volume.Name, a.Spec.NodeName),
 			}

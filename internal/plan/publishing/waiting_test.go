@@ -77,11 +77,11 @@ func TestWaiting(t *testing.T) {
 				func(v *apiv1.AzVolume) {
 					v.DeletionTimestamp, v.Spec.DeletionPolicy = objects.Ago(0), apiv1.DeletionDelete
 				}),
-			want: []string{"is being deleted with its disk"}, failing: true, cause: apiv1.ReasonDeleting},
+			want: []string{"is being deleted with its disk"}, failing: true, cause: apiv1.ReasonDiskDeleting},
 		"a volume of several nodes whose record is being removed": {
 			volume: objects.NewVolume(multi,
 				func(v *apiv1.AzVolume) { v.DeletionTimestamp, v.Status.State = objects.Ago(0), apiv1.VolumeDeleting }),
-			want: []string{"its disk stays", "attached again"}, cause: apiv1.ReasonDeleting},
+			want: []string{"its disk stays", "attached again"}, cause: apiv1.ReasonDiskDeleting},
 		"a volume that another node has to unstage": {volume: objects.NewVolume(held), attachment: attached(),
 			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}, want: []string{"held by node a (epoch 4)", "unstage"},
 			cause: apiv1.ReasonStillMounted},
@@ -95,7 +95,7 @@ func TestWaiting(t *testing.T) {
 		"an unshared disk that stays at the last node": {volume: objects.NewVolume(released, single),
 			attachment: attached(proven)},
 		"an unshared disk that is being detached": {volume: objects.NewVolume(released, single), attachment: attached(unstaged),
-			want: []string{"released by node a", "being detached"}, cause: apiv1.ReasonDetaching},
+			want: []string{"released by node a", "being detached"}, cause: apiv1.ReasonDiskDetaching},
 		"an unshared disk that Azure does not detach": {volume: objects.NewVolume(released, single),
 			attachment: attached(unstaged, refused), want: []string{"503"}, failing: true, cause: apiv1.ReasonAzureUnavailable},
 		"an unshared disk that is being detached from the node itself": {volume: objects.NewVolume(released, single),
@@ -105,11 +105,11 @@ func TestWaiting(t *testing.T) {
 			reports: []*apiv1.AzDriverNode{objects.Report("a")}},
 		"a fence that has not begun": {volume: objects.NewVolume(releasing, lost),
 			want:  []string{"which was lost at " + objects.Now.UTC().Format(time.TimeOnly), "by force"},
-			cause: apiv1.ReasonFencing},
+			cause: apiv1.ReasonVolumeFencing},
 		"a fence that Azure has not answered": {volume: objects.NewVolume(releasing, lost), attachment: attached(),
-			want: []string{"which was lost", "has not answered"}, cause: apiv1.ReasonFencing},
+			want: []string{"which was lost", "has not answered"}, cause: apiv1.ReasonVolumeFencing},
 		"a fence that Azure has accepted": {volume: objects.NewVolume(releasing, lost), attachment: attached(accepted),
-			want: []string{"accepted the request at"}, cause: apiv1.ReasonFencing},
+			want: []string{"accepted the request at"}, cause: apiv1.ReasonVolumeFencing},
 		"a fence that Azure has refused": {volume: objects.NewVolume(releasing, lost), attachment: attached(refused),
 			want: []string{"503 Service Unavailable", "repeated"}, failing: true, cause: apiv1.ReasonAzureUnavailable},
 		"a fence that is proven": {volume: objects.NewVolume(releasing, lost), attachment: attached(proven),
@@ -212,7 +212,7 @@ func TestAPodIsToldThatItWaitsAfterSomeSeconds(t *testing.T) {
 
 func TestWhatIsRecordedOfAWait(t *testing.T) {
 	t.Parallel()
-	fence := publishing.Wait{Key: "a 4", Cause: apiv1.ReasonFencing, Message: "node a was lost"}
+	fence := publishing.Wait{Key: "a 4", Cause: apiv1.ReasonVolumeFencing, Message: "node a was lost"}
 	of := func(status metav1.ConditionStatus, reason string) *metav1.Condition {
 		return &metav1.Condition{Type: apiv1.VolumeConditionPublished, Status: status, Reason: reason}
 	}
@@ -222,12 +222,12 @@ func TestWhatIsRecordedOfAWait(t *testing.T) {
 		sameKey bool
 		want    string // "" for no change
 	}{
-		"a first wait":              {nil, fence, true, "False Fencing"},
-		"the same wait":             {of("False", "Fencing"), fence, true, ""},
-		"another for the same":      {of("False", "Fencing"), fence, false, "False Fencing"},
-		"another cause":             {of("False", "StillMounted"), fence, true, "False Fencing"},
-		"a wait after one that was": {of("True", "Published"), fence, true, "False Fencing"},
-		"the end of a wait":         {of("False", "Fencing"), publishing.Wait{}, true, "True Published"},
+		"a first wait":              {nil, fence, true, "False VolumeFencing"},
+		"the same wait":             {of("False", "VolumeFencing"), fence, true, ""},
+		"another for the same":      {of("False", "VolumeFencing"), fence, false, "False VolumeFencing"},
+		"another cause":             {of("False", "StillMounted"), fence, true, "False VolumeFencing"},
+		"a wait after one that was": {of("True", "Published"), fence, true, "False VolumeFencing"},
+		"the end of a wait":         {of("False", "VolumeFencing"), publishing.Wait{}, true, "True Published"},
 		"no wait":                   {nil, publishing.Wait{}, true, ""},
 		"no wait any more":          {of("True", "Published"), publishing.Wait{}, true, ""},
 	} {

@@ -39,12 +39,12 @@ func TestCalls(t *testing.T) {
 	none := updates()
 	play(t, map[string]scene{
 		"the same call twice is one request": {nil,
-			"attach a; attach a", "attach a: ok; attach a: ok", updates("vm: attach a")},
+			"attach a; attach a", "attach a: ok; attach a: ok", updates("vm: Attach a")},
 		"a disk is attached, detached and attached again": {nil, "attach a; wait 1m; detach a; wait 1m; attach a",
-			"attach a: ok; attach a: ok; detach a: ok", updates("vm: attach a", "vm: detach a", "vm: attach a")},
+			"attach a: ok; attach a: ok; detach a: ok", updates("vm: Attach a", "vm: Detach a", "vm: Attach a")},
 		"calls for a disk that is still being attached keep their order, and are joined": {nil,
 			"attach a; wait 5s; detach a; wait 8s; detach a", "attach a: ok; detach a: ok; detach a: ok",
-			updates("vm: attach a", "vm: detach a")},
+			updates("vm: Attach a", "vm: Detach a")},
 		"a disk that the VM has is attached":           {on(has("a")), "attach a", "attach a: ok", none},
 		"a disk that the VM does not have is detached": {nil, "detach a", "detach a: ok", none},
 		"a disk that does not exist is detached":       {on(unreadDisk("a", missing)), "detach a", "detach a: ok", none},
@@ -53,48 +53,48 @@ func TestCalls(t *testing.T) {
 			"detach a: ok; force b: ok", none},
 		"a disk is attached that is being detached": {on(has("a"), detaching), "attach a", "attach a: refused, Conflict", none},
 		"a disk is attached that the VM lists and does not have": {on(listed("a")), "attach a", "attach a: ok",
-			updates("vm: attach a")},
+			updates("vm: Attach a")},
 		"a disk is attached while the VM is being updated": {on(has("a"), vmIs(operation.StateUpdating)), "attach a",
-			"attach a: ok", updates("vm: attach a")},
+			"attach a: ok", updates("vm: Attach a")},
 		"the VM cannot be read": {on(unread(denied), slots(8)), "attach a", "attach a: refused, Unauthorized", none},
 		"the disk of a detach cannot be read": {on(unreadDisk("a", busy)), "detach a; attach b",
-			"attach b: ok; detach a: refused, Unavailable", updates("vm: attach b")},
+			"attach b: ok; detach a: refused, Unavailable", updates("vm: Attach b")},
 		"a detach that another operation may make": {on(named("vm", "a"), vmIs(operation.StateUpdating)), "detach a",
 			"detach a: refused, Conflict", none},
 		"a VM is full": {on(has("a"), slots(1)), "attach b", "attach b: refused, InsufficientCapacity", none},
 		"a VM has one slot": {on(has("a"), slots(2)), "attach b; attach c",
-			"attach b: ok; attach c: refused, InsufficientCapacity", updates("vm: attach b")},
+			"attach b: ok; attach c: refused, InsufficientCapacity", updates("vm: Attach b")},
 		"a slot becomes free": {on(has("a"), slots(1)),
-			"attach b; detach a", "attach b: ok; detach a: ok", updates("vm: detach a", "vm: attach b")},
+			"attach b; detach a", "attach b: ok; detach a: ok", updates("vm: Detach a", "vm: Attach b")},
 		"one slot becomes free for two": {on(has("a"), slots(1)), "attach b; attach c; detach a",
-			"attach b: ok; attach c: refused, InsufficientCapacity; detach a: ok", updates("vm: detach a", "vm: attach b")},
-		"a disk of a full VM is detached": {on(has("a"), slots(1)), "detach a", "detach a: ok", updates("vm: detach a")},
+			"attach b: ok; attach c: refused, InsufficientCapacity; detach a: ok", updates("vm: Detach a", "vm: Attach b")},
+		"a disk of a full VM is detached": {on(has("a"), slots(1)), "detach a", "detach a: ok", updates("vm: Detach a")},
 		"a disk that a full VM lists is attached again": {on(listed("a"), slots(1)), "attach a", "attach a: ok",
-			updates("vm: attach a")},
+			updates("vm: Attach a")},
 		"a disk is attached again while another leaves": {on(has("b"), listed("a"), slots(2)), "attach a; detach b",
-			"attach a: ok; detach b: ok", updates("vm: attach a, detach b")},
+			"attach a: ok; detach b: ok", updates("vm: Attach a, Detach b")},
 		"a disk that a full VM does not list is detached": {on(has("b"), named("vm", "c"), slots(1)), "detach c; detach b",
-			"detach b: ok; detach c: ok", updates("vm: detach b, detach c")},
+			"detach b: ok; detach c: ok", updates("vm: Detach b, Detach c")},
 		"a full VM does not list the only disk that is detached": {on(has("b"), named("vm", "c"), slots(1)), "detach c",
-			"detach c: ok", updates("vm: detach c")},
+			"detach c: ok", updates("vm: Detach c")},
 		"a disk that is attached again takes no further slot": {on(listed("a"), slots(2)), "attach a; attach b",
-			"attach a: ok; attach b: ok", updates("vm: attach a, attach b")},
+			"attach a: ok; attach b: ok", updates("vm: Attach a, Attach b")},
 		"a disk that is detached takes no slot": {on(named("vm", "c"), slots(1)), "detach c; attach b",
-			"attach b: ok; detach c: ok", updates("vm: attach b, detach c")},
+			"attach b: ok; detach c: ok", updates("vm: Attach b, Detach c")},
 		"an ordinary detach does not watch another operation": {on(has("a"), detaching, vmIs(operation.StateUpdating),
-			after(4*time.Second, otherDetachEnds)), "detach a", "detach a: ok", updates("vm: detach a")},
+			after(4*time.Second, otherDetachEnds)), "detach a", "detach a: ok", updates("vm: Detach a")},
 		"a full VM has the disk": {on(has("a"), slots(1)), "attach a", "attach a: ok", none},
 		"a shared disk is attached to two VMs one after the other": {on(disk("s", shares(2))), "share s; wait 1s; share s vm2",
-			"share s vm2: ok; share s: ok", updates("vm: attach s", "vm2: attach s")},
+			"share s vm2: ok; share s: ok", updates("vm: Attach s", "vm2: Attach s")},
 		"a shared disk is free for the next VM when its request has ended, and not its batch": {
 			on(has("s"), disk("s", shares(2))), "attach b; share s; wait 2s; share s vm2; wait 1s; attach c vm2",
-			"attach b: ok; attach c vm2: ok; share s vm2: ok; share s: ok", updates("vm: attach b", "vm2: attach s", "vm2: attach c")},
+			"attach b: ok; attach c vm2: ok; share s vm2: ok; share s: ok", updates("vm: Attach b", "vm2: Attach s", "vm2: Attach c")},
 	})
 }
 
 func TestRefusedCalls(t *testing.T) {
 	t.Parallel()
-	const ab, a, b = "vm: attach a, attach b", "vm: attach a", "vm: attach b"
+	const ab, a, b = "vm: Attach a, Attach b", "vm: Attach a", "vm: Attach b"
 	other := func(d *Disk) { d.Location = "elsewhere" }
 	play(t, map[string]scene{
 		"no request is at fault, and the call is not repeated": {on(refusing(denied)), "attach a; attach b",
@@ -115,9 +115,9 @@ func TestRefusedCalls(t *testing.T) {
 		"the VM cannot be read after the refusal": {on(refusing(bad), unread(nil, denied)),
 			"attach a", "attach a: refused, Unauthorized", updates(a)},
 		"a detach is refused, and the VM does not list the disk": {
-			on(named("vm", "a"), refusing(bad)), "detach a", "detach a: refused, Conflict Bad", updates("vm: detach a")},
+			on(named("vm", "a"), refusing(bad)), "detach a", "detach a: refused, Conflict Bad", updates("vm: Detach a")},
 		"a detach is refused": {on(has("a"), refusing(bad)),
-			"detach a", "detach a: refused, InvalidArgument Bad", updates("vm: detach a")},
+			"detach a", "detach a: refused, InvalidArgument Bad", updates("vm: Detach a")},
 		"a shared disk is being attached elsewhere": {on(refusing(inUse), disk("a", shares(2))), "share a",
 			"share a: refused, Conflict ConflictingUserInput", updates(a)},
 		"a disk that is not shared is in use": {on(refusing(inUse)), "attach a",
@@ -134,7 +134,7 @@ func TestRefusedCalls(t *testing.T) {
 			"attach a", "attach a: refused, NotFound", updates(a)},
 		"one request of three is at fault, and the others are repeated together": {on(refusing(bad), disk("a", other)),
 			"attach a; attach b; attach c", "attach a: refused, InvalidArgument; attach b: ok; attach c: ok",
-			updates("vm: attach a, attach b, attach c", "vm: attach b, attach c")},
+			updates("vm: Attach a, Attach b, Attach c", "vm: Attach b, Attach c")},
 		"the VM is refused for another reason, and its size is not asked for": {on(refusing(bad, nil, nil), limited(1)),
 			"attach a; attach b", "attach a: ok; attach b: ok", updates(ab, a, b)},
 	})
@@ -144,7 +144,7 @@ func limited(n int) given { return func(p *azure) { p.limit = n } }
 
 func TestFailedOperations(t *testing.T) {
 	t.Parallel()
-	const ab, a, b = "vm: attach a, attach b", "vm: attach a", "vm: attach b"
+	const ab, a, b = "vm: Attach a, Attach b", "vm: Attach a", "vm: Attach b"
 	other := func(d *Disk) { d.Location = "elsewhere" }
 	play(t, map[string]scene{
 		"no request is at fault": {on(failing(denied)), "attach a; attach b", "attach a: accepted, Unauthorized; attach b: accepted, Unauthorized",
@@ -157,17 +157,17 @@ func TestFailedOperations(t *testing.T) {
 		"the only request is at fault, as its disk shows": {on(failing(bad), disk("a", other)), "attach a",
 			"attach a: accepted, InvalidArgument Bad", updates(a)},
 		"one of two has been done": {on(has("a"), failing(bad), offAtOnce), "detach a; attach b",
-			"attach b: accepted, InvalidArgument Bad; detach a: ok", updates("vm: attach b, detach a")},
+			"attach b: accepted, InvalidArgument Bad; detach a: ok", updates("vm: Attach b, Detach a")},
 		"the VM cannot be read until later": {on(failing(bad), unread(nil, busy, busy)), "attach a",
 			"attach a: accepted, InvalidArgument Bad", updates(a)},
 		"the VM cannot be read after it": {on(failing(bad), unread(nil, denied)),
 			"attach a", "attach a: accepted, InvalidArgument Bad", updates(a)},
 		"one request of three is at fault, and the others are repeated together": {on(failing(bad), disk("a", other)),
 			"attach a; attach b; attach c", "attach a: accepted, InvalidArgument; attach b: ok; attach c: ok",
-			updates("vm: attach a, attach b, attach c", "vm: attach b, attach c")},
+			updates("vm: Attach a, Attach b, Attach c", "vm: Attach b, Attach c")},
 		"the VM cannot be read after a success": {on(unread(nil, denied)), "attach a", "attach a: ok", updates(a)},
 		"the VM cannot be read after a failure, and the disk is off": {on(has("a"), failing(bad), unread(nil, denied), offAtOnce),
-			"detach a", "detach a: accepted, InvalidArgument Bad", updates("vm: detach a")},
+			"detach a", "detach a: accepted, InvalidArgument Bad", updates("vm: Detach a")},
 		"the VM has the disk of an attach that failed": {on(keeps, failing(bad)), "attach a",
 			"attach a: accepted, InvalidArgument Bad", updates(a)},
 		"the VM has the disk of an attach that failed, and was replaced then": {on(keeps, failing(bad, preemption)),
@@ -175,7 +175,7 @@ func TestFailedOperations(t *testing.T) {
 		"another process replaced it, and the VM has the disk": {on(keeps, failing(preemption), unread(nil, busy)), "attach a",
 			"attach a: ok", updates(a)},
 		"another process replaced a forced detach, which has ended": {on(has("a"), failing(preemption)), "force a",
-			"force a: accepted, Conflict OperationPreempted", updates("vm: force-detach a")},
+			"force a: accepted, Conflict OperationPreempted", updates("vm: ForceDetach a")},
 		"another process replaced it": {on(failing(preemption)),
 			"attach a", "attach a: accepted, Conflict OperationPreempted", updates(a)},
 	})
@@ -191,24 +191,24 @@ func begunWith(f func(*azure)) given { return func(p *azure) { p.begun = func() 
 
 func TestForcedDetaches(t *testing.T) {
 	t.Parallel()
-	const forceA = "vm: force-detach a"
+	const forceA = "vm: ForceDetach a"
 	play(t, map[string]scene{
 		"a forced detach takes the place of an attach in flight": {nil, "attach a; wait 3s; force a",
-			"attach a: accepted, Conflict DataDisksForceDetached; force a: ok", updates("vm: attach a", forceA)},
+			"attach a: accepted, Conflict DataDisksForceDetached; force a: ok", updates("vm: Attach a", forceA)},
 		"an attach of another disk goes on after it": {on(has("a")), "attach b; wait 3s; force a",
-			"attach b: ok; force a: ok", updates("vm: attach b", forceA, "vm: attach b")},
+			"attach b: ok; force a: ok", updates("vm: Attach b", forceA, "vm: Attach b")},
 		"a detach of the same disk is replaced by it": {on(has("a")), "detach a; attach b; wait 3s; force a",
-			"attach b: ok; detach a: ok; force a: ok", updates("vm: attach b, detach a", forceA, "vm: attach b")},
+			"attach b: ok; detach a: ok; force a: ok", updates("vm: Attach b, Detach a", forceA, "vm: Attach b")},
 		"an attach that Azure has not answered is awaited": {on(func(p *azure) { p.slow = 3 * time.Second }),
 			"attach a; wait 1s; force a", "attach a: accepted, Conflict DataDisksForceDetached; force a: ok",
-			updates("vm: attach a", forceA)},
+			updates("vm: Attach a", forceA)},
 		"an attach that waits ends by it": {on(has("b")), "detach b; wait 3s; attach a; attach c; force a",
 			"attach a: refused, Conflict DataDisksForceDetached; attach c: ok; detach b: ok; force a: ok",
-			updates("vm: detach b", "vm: attach c")},
+			updates("vm: Detach b", "vm: Attach c")},
 		"an attach that was asked for later is made after it": {on(has("a", "b")), "force b; wait 3s; force a; attach a",
-			"attach a: ok; force a: ok; force b: ok", updates("vm: force-detach b", forceA, "vm: attach a")},
+			"attach a: ok; force a: ok; force b: ok", updates("vm: ForceDetach b", forceA, "vm: Attach a")},
 		"a detach that waits is made after it": {on(has("a", "b")), "detach b; wait 3s; detach a; force a",
-			"detach a: ok; detach b: ok; force a: ok", updates("vm: detach b", forceA, "vm: detach b")},
+			"detach a: ok; detach b: ok; force a: ok", updates("vm: Detach b", forceA, "vm: Detach b")},
 		"the detach of a VM that does not become Succeeded is not proved": {on(named("vm", "a"), vmIs(operation.StateFailed),
 			refusing(occupied)), "force a", "force a: refused, Conflict Busy", updates(forceA)},
 		"another process detaches the disk by force, and ends": {on(has("a"), detaching, vmIs(operation.StateUpdating),
@@ -299,8 +299,8 @@ func TestAQueuedRequestEndsWithItsLastCaller(t *testing.T) {
 		updates []string
 	}{
 		"the only caller leaves before the call": {1, 100 * time.Millisecond, nil},
-		"one of two callers leaves":              {2, 100 * time.Millisecond, updates("vm: attach a")},
-		"the only caller leaves during the call": {1, 5 * time.Second, updates("vm: attach a")},
+		"one of two callers leaves":              {2, 100 * time.Millisecond, updates("vm: Attach a")},
+		"the only caller leaves during the call": {1, 5 * time.Second, updates("vm: Attach a")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -378,7 +378,7 @@ func TestAForcedDetachWithoutACallerPreemptsNothing(t *testing.T) {
 		if _, err := w.ForceDetach(ctx, "vm", "b"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got error %v, want the caller's", err)
 		}
-		w.check("attach a: accepted, Conflict OperationPreempted", "vm: attach a")
+		w.check("attach a: accepted, Conflict OperationPreempted", "vm: Attach a")
 	})
 }
 
@@ -398,7 +398,7 @@ func TestARepeatedCallIsTheSameOperation(t *testing.T) {
 			t.Errorf("got %v for a caller that has left, want its error", err)
 		}
 		time.Sleep(time.Minute)
-		w.check("", "vm: attach a")
+		w.check("", "vm: Attach a")
 	})
 }
 
@@ -416,7 +416,7 @@ func TestTheDisksOfAnUpdateAreCounted(t *testing.T) {
 	t.Parallel()
 	in(t, nil, func(w *world) {
 		w.do("attach a; attach b")
-		w.check("attach a: ok; attach b: ok", "vm: attach a, attach b")
+		w.check("attach a: ok; attach b: ok", "vm: Attach a, Attach b")
 		families, err := w.metrics.Gather()
 		if err != nil || families[0].GetMetric()[0].GetHistogram().GetSampleSum() != 2 {
 			t.Errorf("got %v, %v, want one update of two disks", families, err)
@@ -429,7 +429,7 @@ func TestASizeThatIsNotKnownIsLogged(t *testing.T) {
 	t.Parallel()
 	in(t, on(refusing(full)), func(w *world) {
 		w.do("attach a")
-		w.check("attach a: refused, InsufficientCapacity Full", "vm: attach a")
+		w.check("attach a: refused, InsufficientCapacity Full", "vm: Attach a")
 		if len(w.log) != 1 || !strings.Contains(w.log[0], "the number of data disks is not known") {
 			t.Errorf("got log %q, want that the size is not known", w.log)
 		}
@@ -549,7 +549,7 @@ func TestResume(t *testing.T) {
 			if err := end.Wait(w.ctx); err != nil {
 				t.Error(err)
 			}
-			w.check("attach b: ok", "vm: attach a", "vm: attach b")
+			w.check("attach b: ok", "vm: Attach a", "vm: Attach b")
 		})
 	})
 	t.Run("the failure of one of several is nothing that the request did", func(t *testing.T) {
@@ -566,7 +566,7 @@ func TestResume(t *testing.T) {
 					t.Errorf("one of %d: got error %v, want %s", together, err, want)
 				}
 				time.Sleep(time.Minute)
-				w.check("", "vm: attach a")
+				w.check("", "vm: Attach a")
 			})
 		}
 	})
@@ -576,7 +576,7 @@ func TestResume(t *testing.T) {
 			if err := resumed(w, w.Engine, token.Text()).Wait(w.ctx); err != nil {
 				t.Error(err)
 			}
-			w.check("", "vm: force-detach a")
+			w.check("", "vm: ForceDetach a")
 		})
 	})
 	t.Run("a forced detach goes on", func(t *testing.T) {
@@ -589,7 +589,7 @@ func TestResume(t *testing.T) {
 			if err := again.Wait(w.ctx); err != nil || again.Token() != op.Token() {
 				t.Errorf("got %v, %v, want the same operation", again, err)
 			}
-			w.check("", "vm: force-detach a")
+			w.check("", "vm: ForceDetach a")
 		})
 	})
 	t.Run("a detach that another process replaces is not made again", func(t *testing.T) {
@@ -604,7 +604,7 @@ func TestResume(t *testing.T) {
 				t.Errorf("got error %v, want that of the operation", err)
 			}
 			time.Sleep(time.Minute)
-			w.check("", "vm: detach a")
+			w.check("", "vm: Detach a")
 		})
 	})
 	t.Run("a later request for the disk goes on", func(t *testing.T) {
@@ -616,7 +616,7 @@ func TestResume(t *testing.T) {
 			if err := op.Wait(w.ctx); err != nil || op.Token() != token {
 				t.Errorf("got %v, %v, want the end of the attach", op, err)
 			}
-			w.check("detach a: ok", "vm: attach a", "vm: detach a")
+			w.check("detach a: ok", "vm: Attach a", "vm: Detach a")
 		})
 	})
 }

@@ -33,7 +33,7 @@ func managerRemaining(h http.Header) []pacing.Remaining {
 	for name, values := range h {
 		kind, ok := strings.CutPrefix(name, prefix)
 		if left, err := strconv.ParseFloat(values[0], 64); ok && err == nil {
-			all = append(all, pacing.Remaining{Policy: "subscription-" + strings.ToLower(kind), Left: left})
+			all = append(all, pacing.Remaining{Policy: "Subscription" + strings.ReplaceAll(kind, "-", ""), Left: left})
 		}
 	}
 	return all

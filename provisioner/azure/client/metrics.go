@@ -27,7 +27,7 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 			Buckets: []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}, []string{"method", "policy", "status"}),
 		waits: register.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "azuredisk_azure_paced_seconds",
+			Name:    "azuredisk_azure_pacing_duration_seconds",
 			Help:    "How long requests were held back to stay within the quota.",
 			Buckets: []float64{.5, 1, 2.5, 5, 10, 15, 30, 60, 120},
 		}, []string{"policy"}),
@@ -38,7 +38,7 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 }
 
 func (m *metrics) request(method string, p pacing.Policy, resp *http.Response, took time.Duration) {
-	status := "none"
+	status := "None"
 	if resp != nil {
 		status = strconv.Itoa(resp.StatusCode)
 	}

@@ -113,7 +113,7 @@ func (p quotaPolicy) await(ctx context.Context, scope pacing.Scope) error {
 		if wait == 0 {
 			return nil
 		}
-		c.metrics.paced("reserve", wait)
+		c.metrics.paced("Reserve", wait)
 		if err := c.Clock.Pause(ctx, wait); err != nil {
 			return err
 		}

@@ -292,7 +292,7 @@ func (c *Credentials) settled() {
 }
 
 func (c *Credentials) refuse(err error) {
-	c.metrics.reloads.WithLabelValues("refused").Inc()
+	c.metrics.reloads.WithLabelValues("Refused").Inc()
 	c.metrics.pending.Set(1)
 	c.mu.Lock()
 	known := c.lastFault == err.Error()

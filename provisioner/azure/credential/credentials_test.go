@@ -83,6 +83,9 @@ func TestABadChangeIsRefusedAndTheOldCredentialGoesOn(t *testing.T) {
 			}
 		})
 	}
+	if n, err := testutil.GatherAndCount(registry, "azuredisk_azure_certificate_expiry_timestamp_seconds"); err != nil || n != 0 {
+		t.Errorf("got %d series of the expiry of a certificate, %v, want none for a secret", n, err)
+	}
 }
 
 func TestACredentialThatAzureDoesNotKnowYetIsTriedAgain(t *testing.T) {

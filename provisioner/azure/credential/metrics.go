@@ -13,14 +13,15 @@ type metrics struct {
 	reloads *prometheus.CounterVec
 	pending prometheus.Gauge
 	since   prometheus.Gauge
-	expiry  prometheus.Gauge
+	// expiry has a series only if a certificate is used.
+	expiry *prometheus.GaugeVec
 }
 
 func newMetrics(registerer prometheus.Registerer) *metrics {
 	register := promauto.With(registerer)
 	return &metrics{
 		reloads: register.NewCounterVec(prometheus.CounterOpts{
-			Name: "azuredisk_azure_credential_reloads_total", Help: "Changed credentials by result: taken or refused.",
+			Name: "azuredisk_azure_credential_reloads_total", Help: "Changed credentials by result: Taken or Refused.",
 		}, []string{"result"}),
 		pending: register.NewGauge(prometheus.GaugeOpts{
 			Name: "azuredisk_azure_credential_refused",
@@ -29,18 +30,18 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 		since: register.NewGauge(prometheus.GaugeOpts{
 			Name: "azuredisk_azure_credential_loaded_timestamp_seconds", Help: "Time at which the credentials in use were taken.",
 		}),
-		expiry: register.NewGauge(prometheus.GaugeOpts{
+		expiry: register.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "azuredisk_azure_certificate_expiry_timestamp_seconds",
-			Help: "Time at which the certificate in use expires; 0 if no certificate is used.",
-		}),
+			Help: "Time at which the certificate in use expires.",
+		}, nil),
 	}
 }
 
 func (m *metrics) taken(now time.Time, certificate *x509.Certificate) {
-	m.reloads.WithLabelValues("taken").Inc()
+	m.reloads.WithLabelValues("Taken").Inc()
 	m.since.Set(float64(now.Unix()))
-	m.expiry.Set(0)
+	m.expiry.Reset()
 	if certificate != nil {
-		m.expiry.Set(float64(certificate.NotAfter.Unix()))
+		m.expiry.WithLabelValues().Set(float64(certificate.NotAfter.Unix()))
 	}
 }

@@ -18,14 +18,14 @@ type Kind string
 
 // The kinds of operations.
 const (
-	CreateDisk     Kind = "create-disk"
-	UpdateDisk     Kind = "update-disk"
-	DeleteDisk     Kind = "delete-disk"
-	CreateSnapshot Kind = "create-snapshot"
-	DeleteSnapshot Kind = "delete-snapshot"
-	Attach         Kind = "attach"
-	Detach         Kind = "detach"
-	ForceDetach    Kind = "force-detach"
+	CreateDisk     Kind = "CreateDisk"
+	UpdateDisk     Kind = "UpdateDisk"
+	DeleteDisk     Kind = "DeleteDisk"
+	CreateSnapshot Kind = "CreateSnapshot"
+	DeleteSnapshot Kind = "DeleteSnapshot"
+	Attach         Kind = "Attach"
+	Detach         Kind = "Detach"
+	ForceDetach    Kind = "ForceDetach"
 )
 
 // The provisioning states of a resource.

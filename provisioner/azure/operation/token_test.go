@@ -17,8 +17,8 @@ func FuzzToken(f *testing.F) {
 			ID:   "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/disks/d",
 			SDK:  `{"type":"x","token":{"asyncURL":"https://evil.example"}}`,
 		}.Text(),
-		`{"v":1,"k":"create-disk"}`, `{"v":2}`, `{"v":1,"k":""}`, `{}`, `null`, `[]`, ``, `{"v":"1"}`,
-		`{"v":1,"k":"create-disk","n":-1,"t":"{"}`,
+		`{"v":1,"k":"CreateDisk"}`, `{"v":2}`, `{"v":1,"k":""}`, `{}`, `null`, `[]`, ``, `{"v":"1"}`,
+		`{"v":1,"k":"CreateDisk","n":-1,"t":"{"}`,
 	} {
 		f.Add(seed)
 	}

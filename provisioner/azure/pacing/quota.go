@@ -34,18 +34,18 @@ const (
 // process's own: the part of the reads that polls of operations may use. The rest is for reads that
 // a fence or a publish waits for.
 const (
-	Reads   Policy = "reads"
-	Writes  Policy = "writes"
-	Deletes Policy = "deletes"
-	Polls   Policy = "polls"
+	Reads   Policy = "Reads"
+	Writes  Policy = "Writes"
+	Deletes Policy = "Deletes"
+	Polls   Policy = "Polls"
 )
 
 // Kind is the scope of the requests of one kind, which share a quota that Azure does not document.
-const Kind Policy = "kind"
+const Kind Policy = "Kind"
 
 // Accepted is the scope of a resource whose operation is not to be polled before a time that Azure
 // named when it accepted the operation.
-const Accepted Policy = "accepted"
+const Accepted Policy = "Accepted"
 
 // budget is a token bucket as Azure documents it.
 type budget struct{ perMinute, burst float64 }

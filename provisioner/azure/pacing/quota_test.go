@@ -86,7 +86,7 @@ func TestReadsThatCanWaitLeaveTheReserve(t *testing.T) {
 }
 
 func TestSilenceLastsAsLongAsAzureAsked(t *testing.T) {
-	now, own, all := time.Unix(0, 0), Scope{Policy: GetVM, Resource: "vm"}, Scope{Policy: "reads", Resource: "sub"}
+	now, own, all := time.Unix(0, 0), Scope{Policy: GetVM, Resource: "vm"}, Scope{Policy: Reads, Resource: "sub"}
 	p := NewPacer()
 	p.Block(now.Add(30*time.Second), all)
 	p.Block(now.Add(10*time.Second), own)

@@ -258,8 +258,8 @@ func TestVolumeIsCreatedWhenItsBackgroundCopyIsComplete(t *testing.T) {
 			}
 		}
 		v := p.Volume("restored")
-		if v.Status.State != apiv1.VolumeCreating || v.Status.DiskID != "" || conditionReason(v) != apiv1.ReasonFilling &&
-			conditionReason(v) != apiv1.ReasonCreating {
+		if v.Status.State != apiv1.VolumeCreating || v.Status.DiskID != "" || conditionReason(v) != apiv1.ReasonDiskFilling &&
+			conditionReason(v) != apiv1.ReasonDiskCreating {
 			t.Errorf("status is %+v", v.Status)
 		}
 		p.Stop()

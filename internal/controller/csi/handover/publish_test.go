@@ -66,8 +66,8 @@ func TestPublish(t *testing.T) {
 		ok("to a node from which it is being detached after a proof",
 			on(released(2), at("a", primary, 2, proof(proved, 2), deleted)), publish("a"), "Held 3 a; a P3"),
 		no("to a node from which Azure is still detaching it",
-			on(idle, released(2), at("a", replica, 2, deleted, condition("Detaching", "two minutes"))),
-			publish("a"), codes.Aborted, "from node a (Detaching: two minutes)", "Held 3 a; a R2 deleted"),
+			on(idle, released(2), at("a", replica, 2, deleted, condition("DiskDetaching", "two minutes"))),
+			publish("a"), codes.Aborted, "from node a (DiskDetaching: two minutes)", "Held 3 a; a R2 deleted"),
 		no("to a node from which Azure refuses to detach it",
 			on(idle, released(2), at("a", replica, 2, deleted, failed(provisioner.Unauthorized, "no"))),
 			publish("a"), codes.PermissionDenied, "no", "Held 3 a; a R2 deleted"),
@@ -145,7 +145,7 @@ func TestAPublishWaitsForAzuresAnswer(t *testing.T) {
 	observed := func(a *apiv1.AzVolumeAttachment) { a.Status.ObservedGeneration = a.Generation }
 	unobserved := func(a *apiv1.AzVolumeAttachment) { a.Status.ObservedGeneration = a.Generation - 1 }
 	attaching, refused := state(apiv1.AttachmentAttaching), state(apiv1.AttachmentFailed)
-	pending, noSlot := state(apiv1.AttachmentPending), condition("NoSlot", "a replica gives way")
+	pending, noSlot := state(apiv1.AttachmentPending), condition("NoDiskSlot", "a replica gives way")
 	no := failed(provisioner.Unauthorized, "no permission")
 	for name, test := range map[string]struct {
 		status []change
@@ -154,11 +154,11 @@ func TestAPublishWaitsForAzuresAnswer(t *testing.T) {
 	}{
 		"attached":                            {[]change{state(apiv1.AttachmentAttached)}, codes.OK, ""},
 		"Azure has accepted":                  {[]change{attaching, operation}, codes.OK, ""},
-		"Azure has not accepted":              {[]change{attaching, condition("Attaching", "")}, codes.Aborted, "(Attaching)"},
+		"Azure has not accepted":              {[]change{attaching, condition("DiskAttaching", "")}, codes.Aborted, "(DiskAttaching)"},
 		"Azure has refused":                   {[]change{refused, observed, no}, codes.PermissionDenied, "no permission"},
 		"Azure has refused a former request":  {[]change{refused, unobserved, no}, codes.Aborted, "has not accepted"},
 		"the failure is not recorded":         {[]change{refused, observed}, codes.Aborted, "has not accepted"},
-		"no slot is free":                     {[]change{pending, noSlot}, codes.Aborted, "(NoSlot: a replica gives way)"},
+		"no slot is free":                     {[]change{pending, noSlot}, codes.Aborted, "(NoDiskSlot: a replica gives way)"},
 		"the controller has not looked at it": {nil, codes.Aborted, "not yet reconciled"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -175,7 +175,7 @@ func TestAPublishWaitsUntilARefusedDiskIsRead(t *testing.T) {
 	t.Parallel()
 	refused := func(a *apiv1.AzVolumeAttachment) {
 		a.Status.State, a.Status.ObservedGeneration = apiv1.AttachmentFailed, a.Generation
-		condition(apiv1.ReasonAttachFailed, "")(a)
+		condition(apiv1.ReasonDiskAttachFailed, "")(a)
 		a.Status.Error = &apiv1.Error{Reason: string(provisioner.InvalidArgument), Message: "not such a disk", FailureTime: now()}
 	}
 	read := volume(func(v *apiv1.AzVolume) { v.Status.Disk = &apiv1.DiskReading{ReadTime: now()} })

@@ -136,7 +136,7 @@ func (s *Lister) ControllerListVolumeHealth(ctx context.Context,
 func (s *Lister) volumeFaults(ctx context.Context, v *apiv1.AzVolume) ([]*csi.VolumeHealth_VolumeHealthEntry, error) {
 	var found []*csi.VolumeHealth_VolumeHealthEntry
 	if v.Status.State == apiv1.VolumeCreationFailed {
-		found = append(found, unhealthy(csi.VolumeHealthErrorType_INACCESSIBLE, apiv1.ReasonCreationFailed,
+		found = append(found, unhealthy(csi.VolumeHealthErrorType_INACCESSIBLE, apiv1.ReasonDiskCreationFailed,
 			messageOf(v.Status.Error)))
 	}
 	if c := meta.FindStatusCondition(v.Status.Conditions, apiv1.VolumeConditionReplicasAttached); c != nil &&

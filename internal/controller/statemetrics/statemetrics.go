@@ -1,0 +1,142 @@
+// Package statemetrics serves how many volumes and nodes there are in each state. Its number of series
+// does not depend on how many volumes and nodes there are.
+//
+// A scrape reads the cache of the controller, and asks the API server nothing.
+package statemetrics
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+)
+
+var (
+	volumesDesc = prometheus.NewDesc("azuredisk_volumes", "AzVolumes by status.state.", []string{"state"}, nil)
+	oldestDesc  = prometheus.NewDesc("azuredisk_volume_state_oldest_timestamp_seconds",
+		"Since when a volume has been in the state, of the volume that has been in it for longest.", []string{"state"}, nil)
+	nodesDesc = prometheus.NewDesc("azuredisk_nodes", "AzDriverNodes by condition and its status.",
+		[]string{"condition", "status"}, nil)
+)
+
+// states are those that have a series even if no volume is in them.
+var states = []apiv1.VolumeState{
+	apiv1.VolumePending, apiv1.VolumeCreating, apiv1.VolumeCreationFailed, apiv1.VolumeCreated,
+	apiv1.VolumeUpdating, apiv1.VolumeUpdateFailed, apiv1.VolumeDeleting, apiv1.VolumeDeletionFailed,
+}
+
+type collector struct {
+	ctx       context.Context //nolint:containedctx // Prometheus' interface has none
+	reader    client.Reader
+	namespace string
+}
+
+// New returns the metrics of the custom resources in a namespace, as a cache has them. ctx ends with the
+// program.
+func New(ctx context.Context, cached client.Reader, namespace string) prometheus.Collector {
+	return collector{ctx, cached, namespace}
+}
+
+// Describe implements prometheus.Collector.
+func (collector) Describe(to chan<- *prometheus.Desc) {
+	to <- volumesDesc
+	to <- oldestDesc
+	to <- nodesDesc
+}
+
+// Collect implements prometheus.Collector. What cannot be read has no series.
+func (c collector) Collect(to chan<- prometheus.Metric) {
+	if err := c.collect(to); err != nil {
+		ctrl.LoggerFrom(c.ctx).Error(err, "no metrics of the state of volumes or nodes")
+	}
+}
+
+func (c collector) collect(to chan<- prometheus.Metric) error {
+	var volumes apiv1.AzVolumeList
+	if err := c.reader.List(c.ctx, &volumes, client.InNamespace(c.namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list AzVolumes: %w", err)
+	}
+	for state, in := range tallyVolumes(volumes.Items) {
+		to <- prometheus.MustNewConstMetric(volumesDesc, prometheus.GaugeValue, float64(in.volumes), string(state))
+		if in.volumes > 0 {
+			to <- prometheus.MustNewConstMetric(oldestDesc, prometheus.GaugeValue, float64(in.oldest.Unix()), string(state))
+		}
+	}
+	var nodes apiv1.AzDriverNodeList
+	if err := c.reader.List(c.ctx, &nodes, client.InNamespace(c.namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list AzDriverNodes: %w", err)
+	}
+	for condition, in := range tallyNodes(nodes.Items) {
+		for _, status := range []metav1.ConditionStatus{metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown} {
+			to <- prometheus.MustNewConstMetric(nodesDesc, prometheus.GaugeValue, float64(in[status]), condition, string(status))
+		}
+	}
+	return nil
+}
+
+// tally is how many volumes are in a state, and since when one of them is.
+type tally struct {
+	volumes int
+	oldest  time.Time
+}
+
+func tallyVolumes(volumes []apiv1.AzVolume) map[apiv1.VolumeState]tally {
+	all := map[apiv1.VolumeState]tally{}
+	for _, state := range states {
+		all[state] = tally{}
+	}
+	for i := range volumes {
+		v := &volumes[i]
+		state := v.Status.State
+		if state == "" {
+			state = apiv1.VolumePending
+		}
+		in := all[state]
+		if since := enteredState(v); in.volumes == 0 || since.Before(in.oldest) {
+			in.oldest = since
+		}
+		in.volumes++
+		all[state] = in
+	}
+	return all
+}
+
+// enteredState returns when the volume entered its state. A step that fails and is retried began when it
+// was tried first, and a deletion when it was requested.
+func enteredState(v *apiv1.AzVolume) time.Time {
+	condition := apiv1.VolumeConditionReady
+	switch v.Status.State {
+	case apiv1.VolumeDeleting, apiv1.VolumeDeletionFailed:
+		if v.DeletionTimestamp != nil {
+			return v.DeletionTimestamp.Time
+		}
+	case apiv1.VolumeUpdating, apiv1.VolumeUpdateFailed:
+		condition = apiv1.VolumeConditionUpdated
+	default:
+	}
+	if c := meta.FindStatusCondition(v.Status.Conditions, condition); c != nil {
+		return c.LastTransitionTime.Time
+	}
+	return v.CreationTimestamp.Time
+}
+
+// tallyNodes returns how many nodes have each status of each condition.
+func tallyNodes(nodes []apiv1.AzDriverNode) map[string]map[metav1.ConditionStatus]int {
+	all := map[string]map[metav1.ConditionStatus]int{}
+	for i := range nodes {
+		for _, c := range nodes[i].Status.Conditions {
+			if all[c.Type] == nil {
+				all[c.Type] = map[metav1.ConditionStatus]int{}
+			}
+			all[c.Type][c.Status]++
+		}
+	}
+	return all
+}

@@ -1,0 +1,89 @@
+package statemetrics_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/statemetrics"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
+)
+
+const namespace = "disks"
+
+func at(second int64) metav1.Time { return metav1.NewTime(time.Unix(second, 0)) }
+
+func conditionSince(kind string, status metav1.ConditionStatus, second int64) metav1.Condition {
+	return metav1.Condition{Type: kind, Status: status, Reason: "Test", LastTransitionTime: at(second)}
+}
+
+// volume is one that was created at 1 s.
+func volume(name string, state apiv1.VolumeState, conditions ...metav1.Condition) *apiv1.AzVolume {
+	v := &apiv1.AzVolume{}
+	v.Name, v.Namespace, v.CreationTimestamp = name, namespace, at(1)
+	v.Status.State, v.Status.Conditions = state, conditions
+	return v
+}
+
+func node(name string, conditions ...metav1.Condition) *apiv1.AzDriverNode {
+	n := &apiv1.AzDriverNode{}
+	n.Name, n.Namespace = name, namespace
+	n.Status.Conditions = conditions
+	return n
+}
+
+func TestVolumesAndNodesAreCountedByState(t *testing.T) {
+	t.Parallel()
+	ready, updated := apiv1.VolumeConditionReady, apiv1.VolumeConditionUpdated
+	deleting := volume("deleting", apiv1.VolumeDeletionFailed, conditionSince(ready, metav1.ConditionFalse, 90))
+	deleting.DeletionTimestamp, deleting.Finalizers = ptr.To(at(70)), []string{"test/keep"}
+	elsewhere := volume("elsewhere", apiv1.VolumeCreated)
+	elsewhere.Namespace = "other"
+	objects := []client.Object{
+		volume("new", ""), elsewhere, deleting,
+		volume("created", apiv1.VolumeCreated, conditionSince(ready, metav1.ConditionTrue, 30)),
+		volume("created-before", apiv1.VolumeCreated, conditionSince(ready, metav1.ConditionTrue, 20)),
+		volume("changed", apiv1.VolumeUpdateFailed, conditionSince(ready, metav1.ConditionTrue, 20),
+			conditionSince(updated, metav1.ConditionFalse, 50)),
+		volume("of-a-later-version", "Archived", conditionSince(ready, metav1.ConditionTrue, 60)),
+		node("a", conditionSince("Ready", metav1.ConditionTrue, 1), conditionSince("Reachable", metav1.ConditionFalse, 1)),
+		node("b", conditionSince("Ready", metav1.ConditionTrue, 1)),
+	}
+	got := statemetrics.New(t.Context(), fakeapi.With(objects...).Build(), namespace)
+	const want = `# HELP azuredisk_nodes AzDriverNodes by condition and its status.
+# TYPE azuredisk_nodes gauge
+azuredisk_nodes{condition="Reachable",status="False"} 1
+azuredisk_nodes{condition="Reachable",status="True"} 0
+azuredisk_nodes{condition="Reachable",status="Unknown"} 0
+azuredisk_nodes{condition="Ready",status="False"} 0
+azuredisk_nodes{condition="Ready",status="True"} 2
+azuredisk_nodes{condition="Ready",status="Unknown"} 0
+# HELP azuredisk_volume_state_oldest_timestamp_seconds Since when a volume has been in the state, of the volume that has been in it for longest.
+# TYPE azuredisk_volume_state_oldest_timestamp_seconds gauge
+azuredisk_volume_state_oldest_timestamp_seconds{state="Archived"} 60
+azuredisk_volume_state_oldest_timestamp_seconds{state="Created"} 20
+azuredisk_volume_state_oldest_timestamp_seconds{state="DeletionFailed"} 70
+azuredisk_volume_state_oldest_timestamp_seconds{state="Pending"} 1
+azuredisk_volume_state_oldest_timestamp_seconds{state="UpdateFailed"} 50
+# HELP azuredisk_volumes AzVolumes by status.state.
+# TYPE azuredisk_volumes gauge
+azuredisk_volumes{state="Archived"} 1
+azuredisk_volumes{state="Created"} 2
+azuredisk_volumes{state="Creating"} 0
+azuredisk_volumes{state="CreationFailed"} 0
+azuredisk_volumes{state="Deleting"} 0
+azuredisk_volumes{state="DeletionFailed"} 1
+azuredisk_volumes{state="Pending"} 1
+azuredisk_volumes{state="UpdateFailed"} 1
+azuredisk_volumes{state="Updating"} 0
+`
+	if err := testutil.CollectAndCompare(got, strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
+}
