@@ -155,8 +155,8 @@ func TestBadFlagsOfThePage(t *testing.T) {
 		{"--node-action=cut", "expected NAME=PROGRAM and its arguments"},
 		{"--node-action=cut=", "expected NAME=PROGRAM and its arguments"},
 	} {
-		if text, code := l.run(t, "ui", test.flag); code != 3 || !strings.Contains(text, test.want) {
-			t.Errorf("%s: got %d and %q, want 3 and %q", test.flag, code, text, test.want)
+		if text, code := l.run(t, "ui", test.flag); code != 64 || !strings.Contains(text, test.want) {
+			t.Errorf("%s: got %d and %q, want 64 and %q", test.flag, code, text, test.want)
 		}
 	}
 }

@@ -146,7 +146,7 @@ func TestWhatIfAgreesWithARealKubeScheduler(t *testing.T) {
 	answers := map[string]whatif.Row{}
 	for _, r := range rounds {
 		facts, err := collect.WhatIf(t.Context(), reader, collect.WhatIfOptions{
-			Node: r.node(0), DriverName: config.DriverName, DriverNamespace: namespace, Now: now.Now,
+			Subject: explain.Subject{Kind: explain.KindNode, Name: r.node(0)}, DriverName: config.DriverName, DriverNamespace: namespace, Now: now.Now,
 		})
 		must(t, err)
 		facts.Unsteered = false // the extender is not a Deployment here
