@@ -63,7 +63,7 @@ func (v Versions) Text() string {
 	line("Client", v.Client)
 	line("Controller", v.Controller)
 	for _, n := range v.NodePlugins {
-		line("Node plug-in", fmt.Sprintf("%s on %d nodes", n.Version, n.Nodes))
+		line("Node plug-in", fmt.Sprintf("%s (nodes: %d)", n.Version, n.Nodes))
 	}
 	line("Kubernetes", v.Kubernetes)
 	for _, u := range v.Unread {

@@ -98,7 +98,8 @@ func (f *format) Type() string { return "json|yaml" }
 func addOutput(cmd *cobra.Command) *format {
 	output := new(format)
 	cmd.Flags().VarP(output, "output", "o", "print the whole answer in this format")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
+	offered := cobra.FixedCompletions([]string{"json", "yaml"}, cobra.ShellCompDirectiveNoFileComp)
+	_ = cmd.RegisterFlagCompletionFunc("output", offered) // the flag exists
 	return output
 }
 
@@ -145,8 +146,9 @@ func newCommand(kube *genericclioptions.ConfigFlags) *cobra.Command {
 		"namespace of the driver's objects")
 	root.AddCommand(newWhyCommand(s), newGetCommand(s), newUICommand(s), newWhatIfCommand(s), newCheckCommand(s, doctor),
 		newCheckCommand(s, preflight), newBundleCommand(s), newVersionCommand(s))
-	_ = root.RegisterFlagCompletionFunc("namespace", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	namespaces := func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		return s.names(cmd.Context(), "Namespace"), cobra.ShellCompDirectiveNoFileComp
-	})
+	}
+	_ = root.RegisterFlagCompletionFunc("namespace", namespaces) // the flag exists
 	return root
 }
