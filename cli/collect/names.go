@@ -18,15 +18,15 @@ const mostNames = 500
 // Names returns the names of objects of a kind, at most 500, with one request for their metadata. Those
 // of a zone are the values of a label of Nodes.
 func Names(ctx context.Context, from client.Reader, kind explain.Kind, namespace string) ([]string, error) {
-	list := &metav1.PartialObjectMetadataList{}
-	group := corev1.SchemeGroupVersion
-	resource := kind
-	switch kind {
-	case "":
+	if kind == "" {
 		return nil, nil
-	case explain.KindSnapshot:
+	}
+	list := &metav1.PartialObjectMetadataList{}
+	group, resource := corev1.SchemeGroupVersion, kind
+	if kind == explain.KindSnapshot {
 		group = SnapshotGroup
-	case whatif.KindZone:
+	}
+	if kind == whatif.KindZone {
 		resource = explain.KindNode
 	}
 	list.SetGroupVersionKind(group.WithKind(string(resource) + "List"))

@@ -60,7 +60,8 @@ func WhatIf(ctx context.Context, from client.Reader, o WhatIfOptions) (whatif.Fa
 			pv.Spec.CSI = cluster.AsCSI(in)
 		}
 	}
-	f.Now, f.Unread, f.Controller = o.Now(), r.unread, explain.DeploymentOf(deployments, explain.ControllerComponent, o.DriverName)
+	f.Now, f.Unread = o.Now(), r.unread
+	f.Controller = explain.DeploymentOf(deployments, explain.ControllerComponent, o.DriverName)
 	f.Unsteered = explain.DeploymentOf(deployments, "scheduler", o.DriverName) == nil && !r.isUnread(explain.Deployments)
 	f.Pods = slices.DeleteFunc(f.Pods, ended)
 	return f, o.choose(&f)
@@ -77,11 +78,11 @@ func (o WhatIfOptions) choose(f *whatif.Facts) error {
 		zones[d.Name] = d.Spec.Zone
 	}
 	for _, n := range f.Nodes {
-		zone := n.Labels[corev1.LabelTopologyZone]
-		switch {
-		case f.Subject.Kind == explain.KindNode && f.Subject.Name != n.Name:
-		case f.Subject.Kind == whatif.KindZone && !strings.EqualFold(zone, f.Subject.Name) && zones[n.Name] != f.Subject.Name:
-		default:
+		gone := n.Name == f.Subject.Name
+		if f.Subject.Kind == whatif.KindZone {
+			gone = strings.EqualFold(n.Labels[corev1.LabelTopologyZone], f.Subject.Name) || zones[n.Name] == f.Subject.Name
+		}
+		if gone {
 			f.Gone = append(f.Gone, n.Name)
 		}
 	}

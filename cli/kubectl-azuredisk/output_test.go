@@ -35,7 +35,7 @@ func TestDocumentsOverARealAPIServer(t *testing.T) {
 		"preflight":                  {[]string{"preflight"}, "CheckReport", "checks", ""},
 		"version":                    {[]string{"version"}, "Version", "kubernetesVersion", ""},
 		"version, alone":             {[]string{"version", "--client"}, "Version", "clientVersion", ""},
-		"version, without rights":    {[]string{"version", "--as", "stranger"}, "Version", "clientVersion", explain.AzDriverNodes},
+		"version, no rights":         {[]string{"version", "--as", "stranger"}, "Version", "clientVersion", explain.AzDriverNodes},
 		"version, without a cluster": {[]string{"version", "-s", "https://127.0.0.1:1"}, "Version", "clientVersion", "version"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -45,7 +45,7 @@ func TestDocumentsOverARealAPIServer(t *testing.T) {
 				var document map[string]any
 				must(t, yaml.Unmarshal([]byte(text), &document))
 				if document["apiVersion"] != explain.APIVersion || document["kind"] != test.kind || document[test.member] == nil {
-					t.Errorf("%s: got:\n%s\nwant the kind %s of %s with %s", output, text, test.kind, explain.APIVersion, test.member)
+					t.Errorf("%s: got:\n%s\nwant kind %s of %s with %s", output, text, test.kind, explain.APIVersion, test.member)
 				}
 				var unread []string
 				list, _ := document["unread"].([]any)

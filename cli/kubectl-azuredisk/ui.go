@@ -42,7 +42,8 @@ Of more than 200 volumes or 100 nodes the page counts the rest, until you choose
 			return s.serve(cmd, listen, noPods, actions)
 		},
 	}
-	cmd.Flags().Func("listen", "loopback `ADDRESS:PORT` of the page; by default a free port of 127.0.0.1", func(value string) error {
+	const listens = "loopback `ADDRESS:PORT` of the page; by default a free port of 127.0.0.1"
+	cmd.Flags().Func("listen", listens, func(value string) error {
 		address, err := netip.ParseAddrPort(value)
 		if err != nil || !address.Addr().IsLoopback() {
 			return errors.New("expected a loopback address and a port, as in 127.0.0.1:8080")

@@ -82,7 +82,7 @@ func (k subjects) subject(args []string) (explain.Subject, error) {
 	}
 	subject := explain.Subject{Kind: k.kinds[strings.ToLower(words[0])], Name: words[1]}
 	if subject.Kind == "" {
-		return subject, fmt.Errorf("nothing is known about the kind %q; expected one of %s", words[0], strings.Join(k.offered, ", "))
+		return subject, fmt.Errorf("kind %q is not known; expected one of %s", words[0], strings.Join(k.offered, ", "))
 	}
 	return subject, nil
 }
