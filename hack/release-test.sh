@@ -9,7 +9,7 @@ repo=$dir/repo
 mkdir -p "$repo/hack" "$repo/bin" "$repo/out/manifests/base"
 cp hack/release.sh "$repo/hack/"
 cp LICENSE "$repo/"
-cp -r --parents charts/azuredisk "$repo/"
+cp -r --parents charts/azuredisk cli/kubectl-azuredisk/kubectl_complete-azuredisk "$repo/"
 cp "$dir/image" "$repo/bin/image"
 printf 'image: set-image-repository.invalid/azuredisk:1.2.3\n' >"$repo/out/manifests/base/azuredisk.yaml"
 printf '/bin/\n/out/\n' >"$repo/.gitignore"
@@ -95,6 +95,9 @@ same "the programs and what krew calls them" "$(sed -n 's/^      bin: //p' "$kre
 same "a package has the program for its platform, and the licence" \
   "$(tar -xzOf "$made/kubectl-azuredisk-windows-amd64-1.2.3.tar.gz" ./kubectl-azuredisk.exe; tar -tzf "$made/kubectl-azuredisk-windows-amd64-1.2.3.tar.gz" | sort | paste -sd' ')" \
   $'windows-amd64\n./ ./LICENSE ./kubectl-azuredisk.exe'
+same "a package has the program that completes arguments, but not for Windows" \
+  "$(for file in "$made"/kubectl-azuredisk-*.tar.gz; do tar -tvzf "$file" | sed -n 's|^\(-rwxr-xr-x\) .*/\(kubectl_complete-azuredisk\)$|\1 \2|p'; done | uniq -c | xargs)" \
+  "2 -rwxr-xr-x kubectl_complete-azuredisk"
 same "the program can be run" "$(tar -tvzf "$made/kubectl-azuredisk-linux-amd64-1.2.3.tar.gz" ./kubectl-azuredisk | cut -c1-10)" "-rwxr-xr-x"
 same "the platforms of the manifest for krew" \
   "$(sed -n -e 's/^          os: //p' -e 's/^          arch: //p' "$krew" | paste -d/ - - | paste -sd' ')" "darwin/arm64 linux/amd64 windows/amd64"

@@ -103,6 +103,8 @@ EOF
   for folder in "$work"/plugin/*; do
     platform=$(basename "$folder")
     cp LICENSE "$folder/"
+    # By its name kubectl finds what completes the plug-in's arguments. Windows does not run a script without an extension.
+    [[ $platform == windows-* ]] || cp cli/kubectl-azuredisk/kubectl_complete-azuredisk "$folder/"
     file=kubectl-azuredisk-$platform-$VERSION.tar.gz
     pack . "$folder" "$out/$file"
     cat >>$out/kubectl-azuredisk.krew.yaml <<EOF

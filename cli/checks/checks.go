@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"time"
 
+	"github.com/azuredisk-csi/azuredisk/cli/explain"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/cause"
 	"github.com/azuredisk-csi/azuredisk/internal/printable"
 )
@@ -18,13 +18,13 @@ type Result string
 
 // The results.
 const (
-	OK Result = "ok"
+	OK Result = "OK"
 	// Warning: the driver works, and something is slower or less safe.
-	Warning Result = "warning"
+	Warning Result = "Warning"
 	// Failed: something does not work, or would not.
-	Failed Result = "failed"
+	Failed Result = "Failed"
 	// CannotTell: what decides it could not be read, or is not in the cluster.
-	CannotTell Result = "cannot tell"
+	CannotTell Result = "CannotTell"
 )
 
 // severity orders the results.
@@ -62,21 +62,21 @@ func warning(format string, args ...any) problem {
 
 // Line is the result of a check.
 type Line struct {
-	Check  string `json:"check"`
+	Check  string `json:"name"`
 	Result Result `json:"result"`
 	// Says is what was found, or what was checked if all is well.
-	Says string `json:"says"`
+	Says string `json:"message"`
 	// Next is what to do; "" if all is well.
-	Next string `json:"next,omitempty"`
+	Next string `json:"remediation,omitempty"`
 	// Command asks Azure for what the cluster does not know.
 	Command string `json:"command,omitempty"`
 }
 
 // Report is the answer.
 type Report struct {
-	Time    time.Time     `json:"time"`
+	explain.Document
 	Outcome cause.Outcome `json:"outcome"`
-	Lines   []Line        `json:"lines"`
+	Lines   []Line        `json:"checks"`
 }
 
 // Doctor judges an installation.
@@ -92,7 +92,7 @@ func DoctorChecks() []Check { return slices.Clone(doctor) }
 func PreflightChecks() []Check { return slices.Clone(preflight) }
 
 func run(f Facts, all []Check) Report {
-	report := Report{Time: f.Now}
+	report := Report{Document: explain.NewDocument("CheckReport", f.Now, f.Unread)}
 	worst := OK
 	for _, c := range all {
 		line := c.line(f)

@@ -589,3 +589,24 @@ func TestWhatOnlyAzureKnowsIsAsked(t *testing.T) {
 		}
 	}
 }
+
+// Nodes that have not reported a version do not count.
+func TestVersionsOfAnInstallation(t *testing.T) {
+	t.Parallel()
+	f := healthy()
+	f.DriverNodes = nil
+	f.Program, f.Kubernetes = "v1.1.0", "v1.37.2"
+	for i, version := range []string{"v1.1.0", "", "v1.0.0", "v1.1.0"} {
+		d := objects.Report(string(rune('a' + i)))
+		d.Status.DriverVersion = version
+		f.DriverNodes = append(f.DriverNodes, d)
+	}
+	f.Unread = []explain.Unread{{What: explain.Leases, Reason: explain.UnreadForbidden, Why: "not\tallowed"}}
+	got := strings.Join(strings.Fields(checks.VersionsOf(f).Text()), " ")
+	want := "Client: v1.1.0 Controller: registry.example.com/azuredisk:0.1.0 " +
+		"Node plug-in: v1.0.0 (nodes: 1) Node plug-in: v1.1.0 (nodes: 2) Kubernetes: v1.37.2 " +
+		"Not read: leases.coordination.k8s.io: not allowed"
+	if got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -84,11 +84,7 @@ func (f Facts) versions() []problem {
 			}
 		}
 	}
-	nodes := map[string][]string{}
-	for _, d := range f.DriverNodes {
-		nodes[d.Status.DriverVersion] = append(nodes[d.Status.DriverVersion], d.Name)
-	}
-	delete(nodes, "")
+	nodes := f.nodesByVersion()
 	if len(nodes) > 1 {
 		var parts []string
 		for version, names := range nodes {

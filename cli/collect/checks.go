@@ -91,10 +91,7 @@ func Cluster(ctx context.Context, from client.Reader, o CheckOptions) (checks.Fa
 	r, f := &reader{Reader: from}, o.facts()
 	var pods []*corev1.Pod
 	err := together(
-		func(ctx context.Context) (err error) {
-			f.Kubernetes, err = o.Kubernetes(ctx)
-			return r.missed(checks.ServerVersion, err)
-		},
+		r.kubernetes(&f, o),
 		r.csiDriver(&f),
 		listInto(r, explain.NodesResource, &corev1.NodeList{}, &f.Nodes),
 		r.definitions(&f),
@@ -113,6 +110,29 @@ func Cluster(ctx context.Context, from client.Reader, o CheckOptions) (checks.Fa
 	err = r.constraints(ctx, &f)
 	f.Now, f.Unread = o.Now(), r.unread
 	return f, err
+}
+
+// Versions reads with three requests which versions there are. If the cluster does not answer, Unread says
+// so.
+func Versions(ctx context.Context, from client.Reader, o CheckOptions) checks.Facts {
+	r, f := &reader{Reader: from}, o.facts()
+	err := together(
+		r.kubernetes(&f, o),
+		r.deployments(&f.Deployments, o.DriverNamespace),
+		listInto(r, explain.AzDriverNodes, &apiv1.AzDriverNodeList{}, &f.DriverNodes, client.InNamespace(o.DriverNamespace)),
+	)(ctx)
+	if err != nil {
+		r.unread = append(r.unread, unread(checks.ServerVersion, err))
+	}
+	f.Now, f.Unread = o.Now(), r.unread
+	return f
+}
+
+func (r *reader) kubernetes(f *checks.Facts, o CheckOptions) step {
+	return func(ctx context.Context) (err error) {
+		f.Kubernetes, err = o.Kubernetes(ctx)
+		return r.missed(checks.ServerVersion, err)
+	}
 }
 
 func (r *reader) csiDriver(f *checks.Facts) step {

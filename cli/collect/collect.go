@@ -36,11 +36,11 @@ type Options struct {
 	Now func() time.Time
 }
 
-// errNotFound is the error if there is no object of that name.
-type errNotFound struct{ explain.Subject }
+// NotFoundError is the error if there is no object that is asked about.
+type NotFoundError struct{ what string }
 
 // Error says what was not found.
-func (e errNotFound) Error() string { return "there is no " + e.Subject.String() }
+func (e NotFoundError) Error() string { return "there is no " + e.what }
 
 // collection is the work on one question.
 type collection struct {
@@ -168,7 +168,7 @@ func (c *collection) node(ctx context.Context) error {
 	}
 	n := c.facts.Nodes[c.Subject.Name]
 	if n.Node == nil && n.DriverNode == nil && !c.isUnread(explain.NodesResource) && !c.isUnread(explain.AzDriverNodes) {
-		return errNotFound{c.Subject}
+		return NotFoundError{c.Subject.String()}
 	}
 	var attachments apiv1.AzVolumeAttachmentList
 	if err := c.list(ctx, explain.AzAttachments, &attachments, client.InNamespace(c.DriverNamespace),

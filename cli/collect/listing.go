@@ -18,23 +18,24 @@ import (
 // Volumes reads all volumes with three requests, and returns a row for each volume of the namespace, or
 // of the cluster if that is "".
 func Volumes(ctx context.Context, from client.Reader, driverNamespace, namespace string, now func() time.Time) (
-	[]explain.VolumeRow, error) {
+	list explain.List[explain.VolumeRow], err error) {
 	r := &reader{Reader: from}
 	var volumes []*apiv1.AzVolume
 	var attachments []*apiv1.AzVolumeAttachment
 	var leader *coordinationv1.Lease
 	ours := client.InNamespace(driverNamespace)
-	err := together(
+	err = together(
 		r.leader(&leader, driverNamespace),
 		listInto(r, explain.AzVolumes, &apiv1.AzVolumeList{}, &volumes, ours),
 		listInto(r, explain.AzAttachments, &apiv1.AzVolumeAttachmentList{}, &attachments, ours),
 	)(ctx)
 	if err = errors.Join(err, r.needed(explain.AzVolumes, explain.AzAttachments)); err != nil {
-		return nil, err
+		return list, err
 	}
-	rows := explain.VolumeRows(volumes, attachments, namespace)
-	explain.OutdateVolumes(rows, leader, now())
-	return rows, nil
+	list.Document = explain.NewDocument("VolumeList", now(), r.unread)
+	list.Items = explain.VolumeRows(volumes, attachments, namespace)
+	explain.OutdateVolumes(list.Items, leader, list.Time)
+	return list, nil
 }
 
 // leader reads the lease of the leading controller. It stays nil if there is none in the namespace, or
@@ -48,28 +49,30 @@ func (r *reader) leader(into **coordinationv1.Lease, namespace string) step {
 
 // Nodes reads all nodes with four requests, and returns a row for each node. The Nodes themselves
 // need not be readable.
-func Nodes(ctx context.Context, from client.Reader, driverNamespace string, now func() time.Time) ([]explain.NodeRow, error) {
+func Nodes(ctx context.Context, from client.Reader, driverNamespace string, now func() time.Time) (
+	list explain.List[explain.NodeRow], err error) {
 	r := &reader{Reader: from}
 	var drivers []*apiv1.AzDriverNode
 	var attachments []*apiv1.AzVolumeAttachment
 	var nodes []*corev1.Node
 	var leader *coordinationv1.Lease
 	ours := client.InNamespace(driverNamespace)
-	err := together(
+	err = together(
 		r.leader(&leader, driverNamespace),
 		listInto(r, explain.AzDriverNodes, &apiv1.AzDriverNodeList{}, &drivers, ours),
 		listInto(r, explain.AzAttachments, &apiv1.AzVolumeAttachmentList{}, &attachments, ours),
 		listInto(r, explain.NodesResource, &corev1.NodeList{}, &nodes),
 	)(ctx)
 	if err = errors.Join(err, r.needed(explain.AzDriverNodes, explain.AzAttachments)); err != nil {
-		return nil, err
+		return list, err
 	}
 	if nodes == nil && !r.isUnread(explain.NodesResource) {
 		nodes = []*corev1.Node{} // there are none
 	}
-	rows := explain.NodeRows(drivers, nodes, attachments)
-	explain.OutdateNodes(rows, leader, now())
-	return rows, nil
+	list.Document = explain.NewDocument("NodeList", now(), r.unread)
+	list.Items = explain.NodeRows(drivers, nodes, attachments)
+	explain.OutdateNodes(list.Items, leader, list.Time)
+	return list, nil
 }
 
 // needed returns an error for each resource that could not be read.

@@ -27,23 +27,30 @@ type reader struct {
 // missed takes note of a read that is not allowed, or of a resource that the cluster does not have.
 // It returns any other error.
 func (r *reader) missed(what string, err error) error {
-	why := ""
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
-		why = "not allowed"
-	case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
-		why = "the cluster does not have this resource"
-	default:
+	}
+	missed := unread(what, err)
+	if missed.Reason == explain.UnreadFailed {
 		return fmt.Errorf("read %s: %w", what, err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !slices.ContainsFunc(r.unread, func(u explain.Unread) bool { return u.What == what }) {
-		r.unread = append(r.unread, explain.Unread{What: what, Why: why})
+		r.unread = append(r.unread, missed)
 	}
 	return nil
+}
+
+// unread says why a resource could not be read.
+func unread(what string, err error) explain.Unread {
+	switch {
+	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+		return explain.Unread{What: what, Reason: explain.UnreadForbidden, Why: "not allowed"}
+	case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
+		return explain.Unread{What: what, Reason: explain.UnreadNotServed, Why: "the cluster does not have this resource"}
+	}
+	return explain.Unread{What: what, Reason: explain.UnreadFailed, Why: err.Error()}
 }
 
 // isUnread reports whether a resource could not be read.

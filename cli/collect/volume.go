@@ -52,7 +52,7 @@ func (c *collection) absent(what string) error {
 	if c.isUnread(what) {
 		return fmt.Errorf("%s cannot be read with these rights, or the cluster does not have this resource", c.Subject)
 	}
-	return errNotFound{c.Subject}
+	return NotFoundError{c.Subject.String()}
 }
 
 // claim reads the subject, a claim.

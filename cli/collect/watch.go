@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -40,7 +41,7 @@ type Watch struct {
 	changed   chan struct{}
 
 	mu     sync.Mutex
-	unread map[string]string // why, by resource
+	unread map[string]explain.Unread // by resource
 }
 
 // NewWatch watches with a client and its clock, until ctx ends. It returns when each resource was
@@ -50,7 +51,7 @@ func NewWatch(ctx context.Context, from client.WithWatch, now *ServerClock, o Wa
 		clock:     now,
 		informers: map[string]toolscache.SharedIndexInformer{},
 		changed:   make(chan struct{}, 1),
-		unread:    map[string]string{},
+		unread:    map[string]explain.Unread{},
 	}
 	own := client.InNamespace(o.DriverNamespace)
 	w.add(from, explain.AzVolumes, &apiv1.AzVolumeList{}, &apiv1.AzVolume{}, own)
@@ -134,12 +135,10 @@ func (w *Watch) note(what string, err error) {
 	switch {
 	case err == nil:
 		delete(w.unread, what)
-	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
-		w.unread[what] = "not allowed"
 	case apierrors.IsResourceExpired(err): // the informer lists again
 		return
 	default:
-		w.unread[what] = err.Error()
+		w.unread[what] = unread(what, err)
 	}
 	w.notify()
 }
@@ -157,7 +156,7 @@ func (w *Watch) tried() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for what, i := range w.informers {
-		if !i.HasSynced() && w.unread[what] == "" {
+		if !i.HasSynced() && w.unread[what].What == "" {
 			return false
 		}
 	}
@@ -184,9 +183,7 @@ func (w *Watch) Records() explain.Records {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for what, why := range w.unread {
-		r.Unread = append(r.Unread, explain.Unread{What: what, Why: why})
-	}
+	r.Unread = slices.Collect(maps.Values(w.unread))
 	slices.SortFunc(r.Unread, func(a, b explain.Unread) int { return cmp.Compare(a.What, b.What) })
 	return r
 }

@@ -3,7 +3,6 @@ package collect
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -21,8 +20,8 @@ import (
 
 // WhatIfOptions say what is asked.
 type WhatIfOptions struct {
-	// Node or Zone names what is gone; the other is "".
-	Node, Zone string
+	// Subject is what is gone, a node or a zone.
+	Subject explain.Subject
 	// Drained asks for a drain, and not for a loss.
 	Drained bool
 	// DriverName is the CSI driver's, DriverNamespace the namespace of its objects.
@@ -61,7 +60,8 @@ func WhatIf(ctx context.Context, from client.Reader, o WhatIfOptions) (whatif.Fa
 			pv.Spec.CSI = cluster.AsCSI(in)
 		}
 	}
-	f.Now, f.Controller = o.Now(), explain.DeploymentOf(deployments, explain.ControllerComponent, o.DriverName)
+	f.Now, f.Unread = o.Now(), r.unread
+	f.Controller = explain.DeploymentOf(deployments, explain.ControllerComponent, o.DriverName)
 	f.Unsteered = explain.DeploymentOf(deployments, "scheduler", o.DriverName) == nil && !r.isUnread(explain.Deployments)
 	f.Pods = slices.DeleteFunc(f.Pods, ended)
 	return f, o.choose(&f)
@@ -72,23 +72,22 @@ const namespacesResource = "namespaces"
 
 // choose finds the nodes that are asked about.
 func (o WhatIfOptions) choose(f *whatif.Facts) error {
-	f.Subject = "node " + o.Node
-	if o.Node == "" {
-		f.Subject = "zone " + o.Zone
-	}
+	f.Subject = o.Subject
 	zones := map[string]string{}
 	for _, d := range f.DriverNodes {
 		zones[d.Name] = d.Spec.Zone
 	}
 	for _, n := range f.Nodes {
-		zone := n.Labels[corev1.LabelTopologyZone]
-		switch {
-		case o.Node == "" && (strings.EqualFold(zone, o.Zone) || zones[n.Name] == o.Zone), o.Node == n.Name:
+		gone := n.Name == f.Subject.Name
+		if f.Subject.Kind == whatif.KindZone {
+			gone = strings.EqualFold(n.Labels[corev1.LabelTopologyZone], f.Subject.Name) || zones[n.Name] == f.Subject.Name
+		}
+		if gone {
 			f.Gone = append(f.Gone, n.Name)
 		}
 	}
 	if len(f.Gone) == 0 {
-		return fmt.Errorf("there is no %s, or no node in it", f.Subject)
+		return NotFoundError{f.Subject.String()}
 	}
 	return nil
 }

@@ -19,16 +19,15 @@ func Explain(f Facts) Report {
 	findings := f.led(f.findings())
 	slices.SortStableFunc(findings, func(a, b Finding) int { return b.Outcome.Severity() - a.Outcome.Severity() })
 	report := Report{
-		Subject: f.Subject,
-		Time:    f.Now,
-		Finding: findings[0],
-		Chain:   f.chain(),
-		Azure:   f.azure(),
-		Rights:  "cluster",
-		Unread:  f.Unread,
+		Document: NewDocument("Explanation", f.Now, f.Unread),
+		Subject:  f.Subject,
+		Finding:  findings[0],
+		Chain:    f.chain(),
+		Azure:    f.azure(),
+		Rights:   ScopeCluster,
 	}
 	if !f.wide() || f.unread(AzDriverNodes) && f.unread(NodesResource) {
-		report.Rights = "namespace"
+		report.Rights = ScopeNamespace
 	}
 	for _, v := range findings[1:] {
 		if v.Outcome != cause.Healthy && v.ID != report.ID {

@@ -26,6 +26,11 @@ const (
 	KindSnapshot Kind = "VolumeSnapshot"
 )
 
+// ClusterScoped reports whether objects of the kind are in no namespace.
+func (k Kind) ClusterScoped() bool {
+	return k != KindPod && k != KindClaim && k != KindSnapshot
+}
+
 // Subject is the object that the question is about.
 type Subject struct {
 	Kind      Kind   `json:"kind"`
@@ -35,7 +40,7 @@ type Subject struct {
 
 // String is the subject in a sentence.
 func (s Subject) String() string {
-	names := map[Kind]string{KindPod: "pod", KindClaim: "claim", KindNode: "node", KindSnapshot: "snapshot"}
+	names := map[Kind]string{KindPod: "pod", KindClaim: "claim", KindNode: "node", KindSnapshot: "snapshot", "Zone": "zone"}
 	kind := names[s.Kind]
 	if kind == "" {
 		kind = string(s.Kind)
@@ -164,13 +169,6 @@ type Snapshot struct {
 	// Error is what the snapshot's status says, and ErrorTime since when.
 	Error     string
 	ErrorTime time.Time
-}
-
-// Unread is what could not be read, and why.
-type Unread struct {
-	// What is the resource, as in "nodes" or "azvolumes.disk.csi.azure.com".
-	What string `json:"what"`
-	Why  string `json:"why"`
 }
 
 func (f Facts) unread(what string) bool {

@@ -13,19 +13,19 @@ import (
 // Evidence is an object, and what it says.
 type Evidence struct {
 	Object string     `json:"object"`
-	Says   string     `json:"says"`
+	Says   string     `json:"message"`
 	Since  *time.Time `json:"since,omitempty"`
 }
 
 // Finding is one cause.
 type Finding struct {
-	ID       string        `json:"id"`
+	ID       string        `json:"reason"`
 	Outcome  cause.Outcome `json:"outcome"`
-	Sentence string        `json:"sentence"`
+	Sentence string        `json:"message"`
 	// Next is what the reader does next.
-	Next string `json:"next"`
+	Next string `json:"remediation"`
 	// EndsBy is when it is expected to end.
-	EndsBy *time.Time `json:"endsBy,omitempty"`
+	EndsBy *time.Time `json:"expectedEndTime,omitempty"`
 	// Quote is the text of Azure, of Kubernetes or of the driver that says it.
 	Quote    string     `json:"quote,omitempty"`
 	Evidence []Evidence `json:"evidence,omitempty"`
@@ -33,33 +33,41 @@ type Finding struct {
 
 // Report is the answer to a question.
 type Report struct {
-	Subject Subject   `json:"subject"`
-	Time    time.Time `json:"time"`
+	Document
+	Subject Subject `json:"subject"`
 	Finding
 	// Others are the findings about the pod's other volumes, unless they are healthy.
-	Others []Finding `json:"others,omitempty"`
+	Others []Finding `json:"otherFindings,omitempty"`
 	// Chain is what there is on the way from the subject to the disk.
 	Chain []Link `json:"chain,omitempty"`
 	// Azure are the resources at Azure.
-	Azure []Resource `json:"azure,omitempty"`
-	// Rights says what the answer is made from: "cluster" or "namespace".
-	Rights string   `json:"rights"`
-	Unread []Unread `json:"unread,omitempty"`
+	Azure []Resource `json:"azureResources,omitempty"`
+	// Rights says what the answer is made from.
+	Rights Scope `json:"scope"`
 }
+
+// Scope is what an answer is made from: the records of the driver, or the objects of a namespace alone.
+type Scope string
+
+// The scopes.
+const (
+	ScopeCluster   Scope = "Cluster"
+	ScopeNamespace Scope = "Namespace"
+)
 
 // Link is one object of the chain.
 type Link struct {
 	Object string     `json:"object"`
 	Name   string     `json:"name,omitempty"`
-	Says   string     `json:"says"`
+	Says   string     `json:"message"`
 	Since  *time.Time `json:"since,omitempty"`
 }
 
 // Resource is a resource at Azure.
 type Resource struct {
-	What    string `json:"what"`
+	What    string `json:"object"`
 	ID      string `json:"id"`
-	Portal  string `json:"portal"`
+	Portal  string `json:"portalURL"`
 	Command string `json:"command"`
 }
 

@@ -28,7 +28,7 @@ type VolumeRow struct {
 	// Reasons are the reasons of the conditions that say what is missing or under way.
 	Reasons []string `json:"reasons,omitempty"`
 	// Primaries are the nodes that have the volume. A raw block volume can have several.
-	Primaries []string `json:"primaries,omitempty"`
+	Primaries []string `json:"primaryNodes,omitempty"`
 	// Ownership is the state of the only primary of a volume, as in "Held".
 	Ownership string `json:"ownership,omitempty"`
 	Epoch     int64  `json:"epoch,omitempty"`
@@ -36,7 +36,7 @@ type VolumeRow struct {
 	ReplicasReady  int32 `json:"replicasReady"`
 	ReplicasWanted int32 `json:"replicasWanted"`
 	// Warm are the nodes with an attached replica, which a pod reaches without an attach.
-	Warm []string `json:"warm,omitempty"`
+	Warm []string `json:"warmNodes,omitempty"`
 	// Fencing is how the volume is taken from a lost node.
 	Fencing string `json:"fencing,omitempty"`
 }
@@ -206,6 +206,10 @@ var (
 	VolumeColumns = []string{"NAMESPACE", "CLAIM", "STATE", "PRIMARY", "REPLICAS", "WARM ON", "FENCING"}
 	NodeColumns   = []string{"NODE", "ZONE", "VM SIZE", "KUBELET", "STATE", "PRIMARIES", "REPLICAS", "SLOTS FREE"}
 )
+
+func (VolumeRow) columns() []string { return VolumeColumns }
+
+func (NodeRow) columns() []string { return NodeColumns }
 
 // Cells are the row for a terminal.
 func (r VolumeRow) Cells() []string {

@@ -48,7 +48,7 @@ const (
 
 // Overview is the state of volumes and nodes at one time.
 type Overview struct {
-	Time time.Time `json:"time"`
+	Document
 	// Namespaces are those of all claims, with the numbers of their volumes.
 	Namespaces []NamespaceCount `json:"namespaces"`
 	Zones      []ZoneOverview   `json:"zones"`
@@ -59,13 +59,11 @@ type Overview struct {
 	// Moves are what is under way now.
 	Moves []Move `json:"moves"`
 	// Leader says that no controller leads; "" if one does, or if that is not known.
-	Leader string `json:"leader,omitempty"`
+	Leader string `json:"warning,omitempty"`
 	// Attention are volumes and nodes that are not as they should be.
 	Attention []Attention `json:"attention"`
 	// Failovers are the last ones, the newest first.
 	Failovers []Failover `json:"failovers"`
-	// Unread are the resources that the user may not read.
-	Unread []Unread `json:"unread,omitempty"`
 }
 
 // NamespaceCount is a namespace with the number of its volumes.
@@ -82,7 +80,7 @@ type ZoneOverview struct {
 	Primaries  int    `json:"primaries"`
 	Replicas   int    `json:"replicas"`
 	SlotsFree  int32  `json:"slotsFree"`
-	SlotsTotal int32  `json:"slotsTotal"`
+	SlotsTotal int32  `json:"slots"`
 	// Nodes are the selected ones. If all zones together have more than NodeLimit, they are those of
 	// the selected that are not healthy, and the first of the others. NodesOmitted counts the rest.
 	Nodes        []NodeOverview `json:"nodes"`
@@ -126,7 +124,7 @@ type PodOnNode struct {
 type Move struct {
 	AzVolume string     `json:"azVolume"`
 	Label    string     `json:"label"`
-	Says     string     `json:"says"`
+	Says     string     `json:"message"`
 	Since    *time.Time `json:"since,omitempty"`
 }
 
@@ -145,20 +143,19 @@ type Failover struct {
 
 // FailoverStep is a step of a failover. Its time has the precision of an event, a second.
 type FailoverStep struct {
-	At     time.Time `json:"at"`
+	At     time.Time `json:"time"`
 	Reason string    `json:"reason"`
-	Says   string    `json:"says"`
+	Says   string    `json:"message"`
 }
 
 // NewOverview makes an overview of records.
 func NewOverview(r Records, s Selection) Overview {
 	all := VolumeRows(r.Volumes, r.Attachments, "")
 	o := Overview{
-		Time:       r.Now,
+		Document:   NewDocument("Overview", r.Now, r.Unread),
 		Namespaces: namespaceCounts(all),
 		Volumes:    []VolumeOverview{},
 		Failovers:  failovers(r.FailoverEvents),
-		Unread:     r.Unread,
 	}
 	labels := map[string]string{} // of the selected volumes, by AzVolume
 	attention := []Attention{}

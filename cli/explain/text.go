@@ -96,7 +96,7 @@ var outcomeSays = map[cause.Outcome]string{
 // source says what the answer was made from.
 func (r Report) source() string {
 	text := fmt.Sprintf("Cause: %s (%s). ", r.ID, outcomeSays[r.Outcome])
-	if r.Rights == "cluster" {
+	if r.Rights == ScopeCluster {
 		text += "Made from the driver's records, with your rights in the cluster."
 	} else {
 		text += "Made from the objects and events of the namespace: the driver's records could not be read."

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/azuredisk-csi/azuredisk/cli/collect"
+	"github.com/azuredisk-csi/azuredisk/cli/explain"
 	"github.com/azuredisk-csi/azuredisk/internal/version"
 )
 
@@ -42,7 +43,7 @@ Credentials, tokens, signatures of URLs and private keys are removed, and Secret
 and tenants are replaced, unless you keep them with --subscriptions, as Microsoft's support needs them. The names of your
 objects, nodes and disks stay. Look through the archive before you publish it.
 
-It reads with your own rights.`,
+It reads with your own rights.` + explain.ExitHelp(func(c explain.ExitCode) string { return c.Others }),
 		Example: `  kubectl azuredisk bundle
   kubectl azuredisk bundle --file - | tar tz`,
 		Args: cobra.NoArgs,

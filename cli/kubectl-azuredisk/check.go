@@ -8,6 +8,7 @@ import (
 
 	"github.com/azuredisk-csi/azuredisk/cli/checks"
 	"github.com/azuredisk-csi/azuredisk/cli/collect"
+	"github.com/azuredisk-csi/azuredisk/cli/explain"
 	"github.com/azuredisk-csi/azuredisk/internal/version"
 )
 
@@ -19,20 +20,14 @@ type checkup struct {
 }
 
 // exitCodes end the help of a checkup.
-const exitCodes = `
-
-Exit codes:
-  0  all is well
-  1  there are warnings
-  2  something has failed
-  3  something could not be read that decides it; also if the API server does not answer`
+var exitCodes = explain.ExitHelp(func(c explain.ExitCode) string { return c.Checks })
 
 var doctor = checkup{
 	use:   "doctor",
 	short: "Check an installation of the driver, line by line",
 	long: `Check an installation of the driver: its custom resources, versions, pods, leaders and registrations, whether nodes
 report and probes reach them, whether pods are steered, replicas, leftovers, slots, clocks, and what Azure and the
-cluster have refused. Each line has a result (ok, warning, failed, cannot tell). What to do follows.
+cluster have refused. Each line has a result (OK, Warning, Failed, CannotTell). What to do follows.
 
 It reads with your own rights and changes nothing: it asks the API server to create a lease and an AzVolume as a dry
 run, to see whether a webhook or a policy refuses what the driver writes. It does not ask Azure: credentials,
@@ -48,7 +43,7 @@ var preflight = checkup{
 	short: "Check a cluster before the driver is installed, line by line",
 	long: `Check a cluster before the driver is installed: the version of Kubernetes, nodes, snapshots, another driver of the
 name, VolumeAttachments, ports of the nodes, policies that refuse privileged pods, and webhooks that fail closed. Each line
-has a result (ok, warning, failed, cannot tell). What to do follows.
+has a result (OK, Warning, Failed, CannotTell). What to do follows.
 
 It reads with your own rights and changes nothing. It does not sign in to Azure: for what only Azure knows (lockdown,
 permissions, SKUs, quota) it prints the commands to ask with, and these lines do not count for the exit code.` + exitCodes,
@@ -59,7 +54,7 @@ permissions, SKUs, quota) it prints the commands to ask with, and these lines do
 }
 
 func newCheckCommand(s *settings, c checkup) *cobra.Command {
-	output := ""
+	var output *format
 	cmd := &cobra.Command{
 		Use:     c.use,
 		Short:   c.short,
@@ -67,27 +62,13 @@ func newCheckCommand(s *settings, c checkup) *cobra.Command {
 		Example: c.example,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkOutput(output); err != nil {
-				return err
-			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
-			config, err := s.kube.ToRESTConfig()
+			reader, options, err := s.checkOptions()
 			if err != nil {
 				return err
 			}
-			reader, now, err := s.reader()
-			if err != nil {
-				return err
-			}
-			facts, err := c.collect(ctx, reader, collect.CheckOptions{
-				DriverName:      s.driverName,
-				DriverNamespace: s.driverNamespace,
-				Program:         version.Version,
-				Now:             now.Now,
-				Writer:          reader,
-				Kubernetes:      collect.ServerVersion(config),
-			})
+			facts, err := c.collect(ctx, reader, options)
 			if err != nil {
 				return err
 			}
@@ -95,6 +76,25 @@ func newCheckCommand(s *settings, c checkup) *cobra.Command {
 			return answer(cmd.OutOrStdout(), output, report, report.Outcome)
 		},
 	}
-	addOutput(cmd, &output)
+	output = addOutput(cmd)
 	return cmd
+}
+
+// checkOptions returns what the checks and version need.
+func (s *settings) checkOptions() (client.Reader, collect.CheckOptions, error) {
+	options := collect.CheckOptions{
+		DriverName:      s.driverName,
+		DriverNamespace: s.driverNamespace,
+		Program:         version.Version,
+	}
+	config, err := s.kube.ToRESTConfig()
+	if err != nil {
+		return nil, options, err
+	}
+	reader, now, err := s.reader()
+	if err != nil {
+		return nil, options, err
+	}
+	options.Now, options.Writer, options.Kubernetes = now.Now, reader, collect.ServerVersion(config)
+	return reader, options, nil
 }

@@ -89,22 +89,22 @@ func TestChecksOverARealAPIServer(t *testing.T) {
 		want     []string
 	}{
 		"an installation": {[]string{"doctor"}, 2, 20, []string{
-			"Definitions ok", "PreviewDefinitions ok", "Controller failed there is no Deployment of the controller", "Leader ok",
-			"Admission ok", "FailClosedWebhooks ok",
-			"Registered ok", "Heartbeats ok", "VolumeAttachments ok", "Writes ok", "What to do:",
+			"Definitions OK", "PreviewDefinitions OK", "Controller Failed there is no Deployment of the controller", "Leader OK",
+			"Admission OK", "FailClosedWebhooks OK",
+			"Registered OK", "Heartbeats OK", "VolumeAttachments OK", "Writes OK", "What to do:",
 		}},
 		"an installation, without rights": {[]string{"doctor", "--as", "stranger"}, 3, 21, []string{
-			"Definitions cannot tell customresourcedefinitions.apiextensions.k8s.io: not allowed",
-			"Admission cannot tell trial writes: not allowed", "0 ok",
+			"Definitions CannotTell customresourcedefinitions.apiextensions.k8s.io: not allowed",
+			"Admission CannotTell trial writes: not allowed", "0 ok",
 		}},
 		"a cluster": {[]string{"preflight"}, 2, 12, []string{
-			"Kubernetes ok", "OtherDriver warning the CSIDriver disk.csi.azure.com of another driver is left", "HostPorts ok",
-			"SnapshotDefinitions warning", "Policies failed the constraint K8sTestHostFilesystem host of Gatekeeper is enforced; " +
+			"Kubernetes OK", "OtherDriver Warning the CSIDriver disk.csi.azure.com of another driver is left", "HostPorts OK",
+			"SnapshotDefinitions Warning", "Policies Failed the constraint K8sTestHostFilesystem host of Gatekeeper is enforced; " +
 				"ValidatingAdmissionPolicy privileged is enforced by privileged",
-			"SKUs cannot tell", "az vm list-skus --location eastus --resource-type disks",
+			"SKUs CannotTell", "az vm list-skus --location eastus --resource-type disks",
 			"--subscription 00000000-0000-0000-0000-000000000001 --output table",
 		}},
-		"an output that is not known": {[]string{"doctor", "-o", "yaml"}, 3, 0, []string{"expected json"}},
+		"an output that is not known": {[]string{"doctor", "-o", "xml"}, 64, 0, []string{"expected json or yaml"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var count atomic.Int32
@@ -163,7 +163,7 @@ func TestWhatIfOverARealAPIServer(t *testing.T) {
 	}{
 		"a node": {[]string{"what-if", "node", "a"}, 2, 9, []string{
 			"If node a is lost: 0 of 1 pods find their disks attached, 0 wait for Azure, and 1 need an action.",
-			l.namespace + " cart-old a stuck NoOwner: no controller would re-create it",
+			l.namespace + " cart-old a Stuck NoOwner: no controller would re-create it",
 			"What to do: NoOwner: delete the pod by force",
 			"Neither the webhook nor the extender is deployed",
 		}},
@@ -172,11 +172,11 @@ func TestWhatIfOverARealAPIServer(t *testing.T) {
 		"a zone": {[]string{"what-if", "zone", "eastus-1"}, 2, 9,
 			[]string{"zone eastus-1 is lost, with all of its 2 nodes at once"}},
 		"a zone by its number": {[]string{"what-if", "zone", "1"}, 2, 9, []string{"with all of its 2 nodes"}},
-		"a node that is not there": {[]string{"what-if", "node", "x"}, 3, 9,
+		"a node that is not there": {[]string{"what-if", "node", "x"}, 4, 9,
 			[]string{"there is no node x"}},
 		"without rights": {[]string{"what-if", "node", "a", "--as", "stranger"}, 3, 10,
 			[]string{"cannot list nodes: not allowed"}},
-		"another kind": {[]string{"what-if", "pod", "x"}, 3, 0, []string{"expected node or zone"}},
+		"another kind": {[]string{"what-if", "pod", "x"}, 64, 0, []string{"expected one of node, zone"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var count atomic.Int32

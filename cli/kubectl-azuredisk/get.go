@@ -2,20 +2,17 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"io"
-	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/azuredisk-csi/azuredisk/cli/collect"
 	"github.com/azuredisk-csi/azuredisk/cli/explain"
-	"github.com/azuredisk-csi/azuredisk/internal/printable"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/cause"
 )
 
 func newGetCommand(s *settings) *cobra.Command {
-	output, all := "", false
+	all := false
+	var output *format
 	cmd := &cobra.Command{
 		Use:   "get volumes|nodes",
 		Short: "List volumes with their nodes, or nodes with their free slots",
@@ -27,16 +24,14 @@ nodes    zone, VM size, kubelet, the driver's view of the node, attachments by r
 
 Behind a state are the reasons of the conditions that are not as they should be. "why" explains them.
 
-It reads with your own rights, which must allow to list the custom resources in the driver's namespace.`,
+It reads with your own rights, which must allow to list the custom resources in the driver's namespace.` +
+			explain.ExitHelp(func(c explain.ExitCode) string { return c.Others }),
 		Example: `  kubectl azuredisk get volumes -n shop
   kubectl azuredisk get volumes -A -o json
   kubectl azuredisk get nodes`,
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 		ValidArgs: []string{"volumes", "nodes"},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkOutput(output); err != nil {
-				return err
-			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
 			reader, now, err := s.reader()
@@ -44,11 +39,11 @@ It reads with your own rights, which must allow to list the custom resources in 
 				return err
 			}
 			if args[0] == "nodes" {
-				rows, err := collect.Nodes(ctx, reader, s.driverNamespace, now.Now)
+				list, err := collect.Nodes(ctx, reader, s.driverNamespace, now.Now)
 				if err != nil {
 					return err
 				}
-				return writeRows(cmd.OutOrStdout(), output, explain.NodeColumns, rows)
+				return answer(cmd.OutOrStdout(), output, list, cause.Healthy)
 			}
 			namespace := ""
 			if !all {
@@ -56,29 +51,15 @@ It reads with your own rights, which must allow to list the custom resources in 
 					return err
 				}
 			}
-			rows, err := collect.Volumes(ctx, reader, s.driverNamespace, namespace, now.Now)
+			list, err := collect.Volumes(ctx, reader, s.driverNamespace, namespace, now.Now)
 			if err != nil {
 				return err
 			}
-			return writeRows(cmd.OutOrStdout(), output, explain.VolumeColumns, rows)
+			return answer(cmd.OutOrStdout(), output, list, cause.Healthy)
 		},
 	}
-	addOutput(cmd, &output)
+	output = addOutput(cmd)
 	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false,
 		"the volumes of all namespaces, and those that were provisioned for no claim")
 	return cmd
-}
-
-// writeRows writes a table, or the rows as JSON.
-func writeRows[Row interface{ Cells() []string }](w io.Writer, output string, columns []string, rows []Row) error {
-	w = printable.Writer(w)
-	if output == "json" {
-		return writeJSON(w, rows)
-	}
-	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(table, strings.Join(columns, "\t"))
-	for _, row := range rows {
-		fmt.Fprintln(table, strings.Join(row.Cells(), "\t"))
-	}
-	return table.Flush()
 }

@@ -63,8 +63,8 @@ func TestGetOverARealAPIServer(t *testing.T) {
 			[]string{"cannot list azvolumes.disk.csi.azure.com: not allowed"}, "NAMESPACE"},
 		"nodes, without rights": {[]string{"get", "nodes", "--as", "developer"}, 3, 4,
 			[]string{"cannot list azdrivernodes.disk.csi.azure.com: not allowed"}, "SLOTS"},
-		"a kind that is not listed":   {[]string{"get", "pods"}, 3, 0, []string{`invalid argument "pods"`}, "NAMESPACE"},
-		"an output that is not known": {[]string{"get", "nodes", "-o", "yaml"}, 3, 0, []string{"expected json"}, "NODE"},
+		"a kind that is not listed":   {[]string{"get", "pods"}, 64, 0, []string{`invalid argument "pods"`}, "NAMESPACE"},
+		"an output that is not known": {[]string{"get", "nodes", "-o", "xml"}, 64, 0, []string{"expected json or yaml"}, "NODE"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var count atomic.Int32
@@ -89,15 +89,15 @@ func TestGetOverARealAPIServer(t *testing.T) {
 	}
 	t.Run("as JSON", func(t *testing.T) {
 		text, code := l.run(t, "get", "volumes", "-A", "-o", "json")
-		var rows []explain.VolumeRow
-		if err := json.Unmarshal([]byte(text), &rows); err != nil || code != 0 {
+		var list explain.List[explain.VolumeRow]
+		if err := json.Unmarshal([]byte(text), &list); err != nil || code != 0 {
 			t.Fatalf("got %v and exit code %d, want rows and 0:\n%s", err, code, text)
 		}
-		for _, row := range rows {
+		for _, row := range list.Items {
 			if row.AzVolume == v.Name && row.Epoch == 2 && len(row.Warm) == 1 && row.Ownership == "Held" {
 				return
 			}
 		}
-		t.Errorf("got %+v, want volume %s, warm on a, held with epoch 2", rows, v.Name)
+		t.Errorf("got %+v, want volume %s, warm on a, held with epoch 2", list.Items, v.Name)
 	})
 }

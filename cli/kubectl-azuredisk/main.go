@@ -17,12 +17,13 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/cli/collect"
+	"github.com/azuredisk-csi/azuredisk/cli/explain"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/cause"
 	"github.com/azuredisk-csi/azuredisk/internal/printable"
-	"github.com/azuredisk-csi/azuredisk/internal/version"
 )
 
 // answered is the error of a command whose answer is printed and has another exit code than 0.
@@ -32,15 +33,32 @@ func (a answered) Error() string { return fmt.Sprintf("exit code %d", a.code) }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := newRootCommand().ExecuteContext(ctx)
+	code, err := execute(ctx, newRootCommand())
 	stop()
-	if answer, ok := errors.AsType[answered](err); ok {
-		os.Exit(answer.code)
-	}
 	if err != nil {
 		fmt.Fprintln(printable.Writer(os.Stderr), "kubectl azuredisk:", err)
-		os.Exit(cause.CannotTell.ExitCode())
 	}
+	os.Exit(code)
+}
+
+// execute runs a command. It returns the exit code, and the error that is not yet printed.
+func execute(ctx context.Context, root *cobra.Command) (int, error) {
+	begun := false // cobra has taken the arguments and flags
+	root.PersistentPreRun = func(*cobra.Command, []string) { begun = true }
+	err := root.ExecuteContext(ctx)
+	if answer, ok := errors.AsType[answered](err); ok {
+		return answer.code, nil
+	}
+	_, missing := errors.AsType[collect.NotFoundError](err)
+	switch {
+	case err == nil:
+		return 0, nil
+	case !begun:
+		return explain.ExitUsage, err
+	case missing:
+		return explain.ExitNotFound, err
+	}
+	return cause.CannotTell.ExitCode(), err
 }
 
 // settings are the flags of all commands.
@@ -59,32 +77,48 @@ func (s *settings) reader() (client.WithWatch, *collect.ServerClock, error) {
 	return collect.NewReader(config, clock.RealClock{})
 }
 
-// addOutput gives a command the flag for its output.
-func addOutput(cmd *cobra.Command, output *string) {
-	cmd.Flags().StringVarP(output, "output", "o", "", "json for the whole answer as JSON")
-}
+// format of an answer: "" for text, json or yaml.
+type format string
 
-func checkOutput(output string) error {
-	if output != "" && output != "json" {
-		return fmt.Errorf("--output is %q, expected json", output)
+// Set takes the value of the flag.
+func (f *format) Set(value string) error {
+	if value != "json" && value != "yaml" {
+		return errors.New("expected json or yaml")
 	}
+	*f = format(value)
 	return nil
 }
 
-func writeJSON(w io.Writer, value any) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	encoder.SetEscapeHTML(false)
-	return encoder.Encode(value)
+func (f *format) String() string { return string(*f) }
+
+// Type is the value in the help.
+func (f *format) Type() string { return "json|yaml" }
+
+// addOutput gives a command the flag for its output.
+func addOutput(cmd *cobra.Command) *format {
+	output := new(format)
+	cmd.Flags().VarP(output, "output", "o", "print the whole answer in this format")
+	offered := cobra.FixedCompletions([]string{"json", "yaml"}, cobra.ShellCompDirectiveNoFileComp)
+	_ = cmd.RegisterFlagCompletionFunc("output", offered) // the flag exists
+	return output
 }
 
-// answer writes an answer as text or as JSON. The outcome is the exit code.
-func answer(w io.Writer, output string, value interface{ Text() string }, outcome cause.Outcome) error {
+// answer writes an answer. The outcome is the exit code.
+func answer(w io.Writer, output *format, value interface{ Text() string }, outcome cause.Outcome) error {
 	w = printable.Writer(w)
 	err := error(nil)
-	if output == "json" {
-		err = writeJSON(w, value)
-	} else {
+	switch *output {
+	case "json":
+		encoder := json.NewEncoder(w)
+		encoder.SetIndent("", "  ")
+		encoder.SetEscapeHTML(false)
+		err = encoder.Encode(value)
+	case "yaml":
+		var text []byte
+		if text, err = yaml.Marshal(value); err == nil {
+			_, err = w.Write(text)
+		}
+	default:
 		_, err = io.WriteString(w, value.Text())
 	}
 	if code := outcome.ExitCode(); err == nil && code != 0 {
@@ -111,15 +145,10 @@ func newCommand(kube *genericclioptions.ConfigFlags) *cobra.Command {
 	root.PersistentFlags().StringVar(&s.driverNamespace, "driver-namespace", apiv1.DefaultNamespace,
 		"namespace of the driver's objects")
 	root.AddCommand(newWhyCommand(s), newGetCommand(s), newUICommand(s), newWhatIfCommand(s), newCheckCommand(s, doctor),
-		newCheckCommand(s, preflight), newBundleCommand(s))
-	root.AddCommand(&cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), version.Version)
-			return err
-		},
-	})
+		newCheckCommand(s, preflight), newBundleCommand(s), newVersionCommand(s))
+	namespaces := func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		return s.names(cmd.Context(), "Namespace"), cobra.ShellCompDirectiveNoFileComp
+	}
+	_ = root.RegisterFlagCompletionFunc("namespace", namespaces) // the flag exists
 	return root
 }

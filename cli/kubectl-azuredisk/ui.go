@@ -22,7 +22,7 @@ import (
 )
 
 func newUICommand(s *settings) *cobra.Command {
-	listen, noPods, actions := "127.0.0.1:0", false, []string{}
+	listen, noPods, actions := "127.0.0.1:0", false, []ui.Action(nil)
 	cmd := &cobra.Command{
 		Use:   "ui",
 		Short: "Show nodes, volumes and failovers on a page that is kept up to date",
@@ -33,7 +33,8 @@ be with the answer of "why", and the last failovers. GET /overview has the same 
 The page reads with your own rights and changes nothing. Without the right to read a resource, its part is empty, and
 the page says so. Only programs that know the URL see what it shows.
 
-Of more than 200 volumes or 100 nodes the page counts the rest, until you choose a namespace or type a name.`,
+Of more than 200 volumes or 100 nodes the page counts the rest, until you choose a namespace or type a name.` +
+			explain.ExitHelp(func(c explain.ExitCode) string { return c.Others }),
 		Example: `  kubectl azuredisk ui
   kubectl azuredisk ui --no-pods`,
 		Args: cobra.NoArgs,
@@ -41,23 +42,26 @@ Of more than 200 volumes or 100 nodes the page counts the rest, until you choose
 			return s.serve(cmd, listen, noPods, actions)
 		},
 	}
-	cmd.Flags().StringVar(&listen, "listen", listen, "loopback address and port of the page; port 0 takes a free one")
+	const listens = "loopback `ADDRESS:PORT` of the page; by default a free port of 127.0.0.1"
+	cmd.Flags().Func("listen", listens, func(value string) error {
+		address, err := netip.ParseAddrPort(value)
+		if err != nil || !address.Addr().IsLoopback() {
+			return errors.New("expected a loopback address and a port, as in 127.0.0.1:8080")
+		}
+		listen = value
+		return nil
+	})
 	cmd.Flags().BoolVar(&noPods, "no-pods", noPods, "do not watch pods; a large cluster has many")
-	cmd.Flags().StringArrayVar(&actions, "node-action", actions,
-		"give each node a button that runs a command on this machine: NAME=PROGRAM ARGUMENT..., separated by spaces, "+
-			"where {node} is the node's name; repeatable")
+	cmd.Flags().Func("node-action", "give each node a button that runs a command on this machine: `NAME=COMMAND`, "+
+		"with words separated by spaces, where {node} is the node's name; repeatable", func(value string) error {
+		action, err := nodeAction(value)
+		actions = append(actions, action)
+		return err
+	})
 	return cmd
 }
 
-func (s *settings) serve(cmd *cobra.Command, listen string, noPods bool, actions []string) error {
-	address, err := netip.ParseAddrPort(listen)
-	if err != nil || !address.Addr().IsLoopback() {
-		return fmt.Errorf("--listen is %q, expected a loopback address and a port, as in 127.0.0.1:8080", listen)
-	}
-	commands, err := nodeActions(actions)
-	if err != nil {
-		return err
-	}
+func (s *settings) serve(cmd *cobra.Command, listen string, noPods bool, actions []ui.Action) error {
 	log.SetLogger(logr.Discard()) // what cannot be read is on the page
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
@@ -80,7 +84,7 @@ func (s *settings) serve(cmd *cobra.Command, listen string, noPods bool, actions
 			defer cancel()
 			return s.ask(ctx, subject)
 		},
-		Actions: commands,
+		Actions: actions,
 		Clock:   clock.RealClock{},
 	})
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", listen)
@@ -104,26 +108,22 @@ func (s *settings) serve(cmd *cobra.Command, listen string, noPods bool, actions
 	return nil
 }
 
-// nodeActions reads NAME=PROGRAM ARGUMENT...
-func nodeActions(flags []string) ([]ui.Action, error) {
-	var actions []ui.Action
-	for _, flag := range flags {
-		name, command, ok := strings.Cut(flag, "=")
-		words := strings.Fields(command)
-		if !ok || name == "" || len(words) == 0 {
-			return nil, fmt.Errorf("--node-action is %q, expected NAME=PROGRAM and its arguments", flag)
-		}
-		actions = append(actions, ui.Action{Name: name, Run: func(ctx context.Context, node string) error {
-			var arguments []string
-			for _, word := range words[1:] {
-				arguments = append(arguments, strings.ReplaceAll(word, "{node}", node))
-			}
-			out, err := exec.CommandContext(ctx, words[0], arguments...).CombinedOutput()
-			if err != nil {
-				return fmt.Errorf("%s: %w: %s", command, err, out)
-			}
-			return nil
-		}})
+// nodeAction reads NAME=PROGRAM ARGUMENT...
+func nodeAction(flag string) (ui.Action, error) {
+	name, command, ok := strings.Cut(flag, "=")
+	words := strings.Fields(command)
+	if !ok || name == "" || len(words) == 0 {
+		return ui.Action{}, errors.New("expected NAME=PROGRAM and its arguments")
 	}
-	return actions, nil
+	return ui.Action{Name: name, Run: func(ctx context.Context, node string) error {
+		var arguments []string
+		for _, word := range words[1:] {
+			arguments = append(arguments, strings.ReplaceAll(word, "{node}", node))
+		}
+		out, err := exec.CommandContext(ctx, words[0], arguments...).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%s: %w: %s", command, err, out)
+		}
+		return nil
+	}}, nil
 }

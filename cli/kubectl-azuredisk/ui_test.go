@@ -11,6 +11,8 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -114,6 +116,17 @@ func TestThePageInABrowser(t *testing.T) {
 		b.shows("#moves", "data node a gives it up")
 		t.Logf("after %s", time.Since(began))
 	})
+	t.Run("a failover is shown", func(t *testing.T) {
+		b := browser{t, b.ctx}
+		now := metav1.Now()
+		l.put(t, &corev1.Event{
+			ObjectMeta:     metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: l.namespace},
+			InvolvedObject: corev1.ObjectReference{Kind: "Node", Name: "a"}, Source: corev1.EventSource{Component: "azuredisk-failover"},
+			Reason: apiv1.ReasonFailoverStarted, Message: "node a is silent", FirstTimestamp: now, LastTimestamp: now,
+		})
+		b.shows("#failovers", "node a is silent")
+		b.shows("#failovers", "+0 s")
+	})
 	t.Run("by the keyboard", func(t *testing.T) {
 		b := browser{t, b.ctx}
 		b.do(chromedp.KeyEvent("/"))
@@ -155,8 +168,8 @@ func TestBadFlagsOfThePage(t *testing.T) {
 		{"--node-action=cut", "expected NAME=PROGRAM and its arguments"},
 		{"--node-action=cut=", "expected NAME=PROGRAM and its arguments"},
 	} {
-		if text, code := l.run(t, "ui", test.flag); code != 3 || !strings.Contains(text, test.want) {
-			t.Errorf("%s: got %d and %q, want 3 and %q", test.flag, code, text, test.want)
+		if text, code := l.run(t, "ui", test.flag); code != 64 || !strings.Contains(text, test.want) {
+			t.Errorf("%s: got %d and %q, want 64 and %q", test.flag, code, text, test.want)
 		}
 	}
 }

@@ -2,16 +2,26 @@ package main
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"github.com/azuredisk-csi/azuredisk/cli/collect"
+	"github.com/azuredisk-csi/azuredisk/cli/explain"
 	"github.com/azuredisk-csi/azuredisk/cli/whatif"
 )
 
+// lost is what can be lost.
+var lost = subjects{
+	offered: []string{"node", "zone"},
+	kinds: map[string]explain.Kind{
+		"node": explain.KindNode, "nodes": explain.KindNode, "no": explain.KindNode,
+		"zone": whatif.KindZone, "zones": whatif.KindZone,
+	},
+}
+
 func newWhatIfCommand(s *settings) *cobra.Command {
-	output, drain := "", false
+	drain := false
+	var output *format
 	cmd := &cobra.Command{
 		Use:   "what-if node|zone NAME",
 		Short: "Say where pods would go if a node or a zone were lost",
@@ -22,33 +32,17 @@ drained instead.
 
 It asks the driver's own decisions about the failover, the slots and the score of nodes, and has kube-scheduler's rules
 for selectors, taints, pods and requests. It does not know kube-scheduler's scores for free resources and images: where
-these decide, it names several nodes. Nothing is changed.
-
-Exit codes:
-  0  every pod finds its disks attached, or there is none
-  1  some wait until Azure has attached a disk
-  2  some need an action
-  3  it cannot be told; also if the objects cannot be listed`,
+these decide, it names several nodes. Nothing is changed.` +
+			explain.ExitHelp(func(c explain.ExitCode) string { return c.WhatIf }),
 		Example: `  kubectl azuredisk what-if node aks-pool-1
   kubectl azuredisk what-if zone eastus-1 -o json
   kubectl azuredisk what-if node aks-pool-1 --drain`,
-		Args: cobra.RangeArgs(1, 2),
+		Args:              func(_ *cobra.Command, args []string) error { _, err := lost.subject(args); return err },
+		ValidArgsFunction: s.complete(lost),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			kind, name, err := kindAndName(args)
+			subject, err := lost.subject(args)
 			if err != nil {
 				return err
-			}
-			if err := checkOutput(output); err != nil {
-				return err
-			}
-			options := collect.WhatIfOptions{Drained: drain, DriverName: s.driverName, DriverNamespace: s.driverNamespace}
-			switch kind {
-			case "node", "nodes", "no":
-				options.Node = name
-			case "zone", "zones":
-				options.Zone = name
-			default:
-				return fmt.Errorf("%q cannot be lost; expected node or zone", kind)
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
@@ -56,8 +50,13 @@ Exit codes:
 			if err != nil {
 				return err
 			}
-			options.Now = now.Now
-			facts, err := collect.WhatIf(ctx, reader, options)
+			facts, err := collect.WhatIf(ctx, reader, collect.WhatIfOptions{
+				Subject:         subject,
+				Drained:         drain,
+				DriverName:      s.driverName,
+				DriverNamespace: s.driverNamespace,
+				Now:             now.Now,
+			})
 			if err != nil {
 				return err
 			}
@@ -65,7 +64,7 @@ Exit codes:
 			return answer(cmd.OutOrStdout(), output, report, report.Outcome)
 		},
 	}
-	addOutput(cmd, &output)
+	output = addOutput(cmd)
 	cmd.Flags().BoolVar(&drain, "drain", false, "the nodes are drained, and not lost")
 	return cmd
 }

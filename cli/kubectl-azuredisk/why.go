@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,21 +13,32 @@ import (
 	"github.com/azuredisk-csi/azuredisk/cli/explain"
 )
 
-// kinds are the names of the kinds, as kubectl has them.
-var kinds = map[string]explain.Kind{
-	"pod": explain.KindPod, "pods": explain.KindPod, "po": explain.KindPod,
-	"pvc": explain.KindClaim, "persistentvolumeclaim": explain.KindClaim, "persistentvolumeclaims": explain.KindClaim,
-	"pv": explain.KindVolume, "persistentvolume": explain.KindVolume, "persistentvolumes": explain.KindVolume,
-	"node": explain.KindNode, "nodes": explain.KindNode, "no": explain.KindNode,
-	"snapshot": explain.KindSnapshot, "volumesnapshot": explain.KindSnapshot, "volumesnapshots": explain.KindSnapshot,
-	"vs": explain.KindSnapshot,
+// subjects are what can be asked about.
+type subjects struct {
+	// offered are the names of kinds that help and completion offer.
+	offered []string
+	// kinds by all their names, as kubectl has them.
+	kinds map[string]explain.Kind
+}
+
+// explained can be explained.
+var explained = subjects{
+	offered: []string{"pod", "pvc", "pv", "node", "snapshot"},
+	kinds: map[string]explain.Kind{
+		"pod": explain.KindPod, "pods": explain.KindPod, "po": explain.KindPod,
+		"pvc": explain.KindClaim, "persistentvolumeclaim": explain.KindClaim, "persistentvolumeclaims": explain.KindClaim,
+		"pv": explain.KindVolume, "persistentvolume": explain.KindVolume, "persistentvolumes": explain.KindVolume,
+		"node": explain.KindNode, "nodes": explain.KindNode, "no": explain.KindNode,
+		"snapshot": explain.KindSnapshot, "volumesnapshot": explain.KindSnapshot, "volumesnapshots": explain.KindSnapshot,
+		"vs": explain.KindSnapshot,
+	},
 }
 
 // timeout bounds a question. An API server that does not answer is itself the answer.
 const timeout = 30 * time.Second
 
 func newWhyCommand(s *settings) *cobra.Command {
-	output := ""
+	var output *format
 	cmd := &cobra.Command{
 		Use:   "why pod|pvc|pv|node|snapshot NAME",
 		Short: "Say why an object is not ready, and what to do",
@@ -36,23 +46,19 @@ func newWhyCommand(s *settings) *cobra.Command {
 way from it to the disk, and what to do.
 
 It reads with your own rights. With those of a namespace it explains from the pod, the claim and their events;
-with those of the cluster it reads the driver's records too. It says which it used.
-
-Exit codes:
-  0  healthy
-  1  it waits, and that ends without you
-  2  it needs an action
-  3  it cannot be told; also if there is no such object, or the API server does not answer`,
+with those of the cluster it reads the driver's records too. It says which it used.` +
+			explain.ExitHelp(func(c explain.ExitCode) string { return c.Why }),
 		Example: `  kubectl azuredisk why pod cart-0 -n shop
   kubectl azuredisk why pvc/data-cart-0 -n shop
   kubectl azuredisk why node aks-pool-1 -o json`,
-		Args: cobra.RangeArgs(1, 2),
+		Args:              func(_ *cobra.Command, args []string) error { _, err := explained.subject(args); return err },
+		ValidArgsFunction: s.complete(explained),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			subject, err := s.subject(args)
-			if err != nil {
-				return err
+			subject, err := explained.subject(args)
+			if err == nil && !subject.Kind.ClusterScoped() {
+				subject.Namespace, _, err = s.kube.ToRawKubeConfigLoader().Namespace()
 			}
-			if err := checkOutput(output); err != nil {
+			if err != nil {
 				return err
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
@@ -64,41 +70,21 @@ Exit codes:
 			return answer(cmd.OutOrStdout(), output, report, report.Outcome)
 		},
 	}
-	addOutput(cmd, &output)
+	output = addOutput(cmd)
 	return cmd
 }
 
-// kindAndName reads KIND NAME or KIND/NAME.
-func kindAndName(args []string) (kind, name string, err error) {
-	kind, name, both := strings.Cut(args[0], "/")
-	switch {
-	case both && len(args) == 1:
-	case !both && len(args) == 2:
-		name = args[1]
-	default:
-		return "", "", errors.New("say what is asked about: KIND NAME or KIND/NAME")
+// subject reads KIND NAME or KIND/NAME.
+func (k subjects) subject(args []string) (explain.Subject, error) {
+	words := strings.Split(strings.Join(args, "/"), "/")
+	if len(words) != 2 || words[1] == "" {
+		return explain.Subject{}, errors.New("say what is asked about: KIND NAME or KIND/NAME")
 	}
-	return strings.ToLower(kind), name, nil
-}
-
-// subject is the object that why is asked about.
-func (s *settings) subject(args []string) (explain.Subject, error) {
-	kind, name, err := kindAndName(args)
-	if err != nil {
-		return explain.Subject{}, err
+	subject := explain.Subject{Kind: k.kinds[strings.ToLower(words[0])], Name: words[1]}
+	if subject.Kind == "" {
+		return subject, fmt.Errorf("kind %q is not known; expected one of %s", words[0], strings.Join(k.offered, ", "))
 	}
-	subject := explain.Subject{Kind: kinds[kind], Name: name}
-	switch {
-	case subject.Kind == "":
-		return subject, fmt.Errorf("%q cannot be explained; expected pod, pvc, pv, node or snapshot", kind)
-	case name == "":
-		return subject, errors.New("the name is missing")
-	case slices.Contains([]explain.Kind{explain.KindNode, explain.KindVolume}, subject.Kind):
-		return subject, nil
-	}
-	namespace, _, err := s.kube.ToRawKubeConfigLoader().Namespace()
-	subject.Namespace = namespace
-	return subject, err
+	return subject, nil
 }
 
 func (s *settings) ask(ctx context.Context, subject explain.Subject) (explain.Report, error) {

@@ -4,8 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
+	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,7 +24,6 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/cli/explain"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/cause"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
@@ -188,18 +188,22 @@ func newLab(t *testing.T) *lab {
 // run runs the command, and returns what it prints and its exit code.
 func (l *lab) run(t *testing.T, args ...string) (text string, code int) {
 	t.Helper()
+	return l.output(t, append(slices.Clone(args), "--kubeconfig", l.kubeconfig, "-n", l.namespace, "--driver-namespace", l.namespace)...)
+}
+
+// output runs the command with these arguments alone.
+func (l *lab) output(t *testing.T, args ...string) (text string, code int) {
+	t.Helper()
 	var out bytes.Buffer
 	root := newCommand(genericclioptions.NewConfigFlags(true).WithWrapConfigFn(l.wrap))
 	root.SetOut(&out)
-	root.SetArgs(append(args, "--kubeconfig", l.kubeconfig, "-n", l.namespace, "--driver-namespace", l.namespace))
-	err := root.ExecuteContext(t.Context())
-	if answer, ok := errors.AsType[answered](err); ok {
-		return out.String(), answer.code
-	}
+	root.SetErr(io.Discard)
+	root.SetArgs(args)
+	code, err := execute(t.Context(), root)
 	if err != nil {
-		return err.Error(), cause.CannotTell.ExitCode()
+		return err.Error(), code
 	}
-	return out.String(), 0
+	return out.String(), code
 }
 
 // TestWhyOverARealAPIServer asks with the rights of the cluster and with those of the namespace.
@@ -223,9 +227,9 @@ func TestWhyOverARealAPIServer(t *testing.T) {
 		"its PersistentVolume":     {[]string{"why", "pv", "pv"}, 2, []string{"node a has it", "HeldByPods"}},
 		"a pod that runs":          {[]string{"why", "pod", "cart-old"}, 0, []string{"is in use on node a", "Healthy"}},
 		"a node":                   {[]string{"why", "node", "b"}, 0, []string{"Node b is healthy"}},
-		"a node that is not there": {[]string{"why", "node", "x"}, 3, []string{"there is no node x"}},
-		"a pod that is not there":  {[]string{"why", "pod", "x"}, 3, []string{"there is no pod " + l.namespace + "/x"}},
-		"a kind that is unknown":   {[]string{"why", "service", "x"}, 3, []string{"expected pod, pvc, pv, node or snapshot"}},
+		"a node that is not there": {[]string{"why", "node", "x"}, 4, []string{"there is no node x"}},
+		"a pod that is not there":  {[]string{"why", "pod", "x"}, 4, []string{"there is no pod " + l.namespace + "/x"}},
+		"a kind that is unknown":   {[]string{"why", "service", "x"}, 64, []string{"expected one of pod, pvc, pv, node, snapshot"}},
 		"a pod, with the rights of the namespace": {[]string{"why", "pod", "cart-0", "--as", "developer"}, 2, []string{
 			"cannot be attached to node b", "> volume vol is held by node a", "FailedAttachVolume (it needs an action)",
 			"the driver's records could not be read", "azdrivernodes.disk.csi.azure.com (not allowed)",

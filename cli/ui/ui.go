@@ -8,7 +8,7 @@
 //	GET /overview           explain.Overview as JSON, of the query namespace= and name=
 //	GET /events             the same as server-sent events, each time that it changes
 //	GET /why                a report as text, of the query kind=, namespace= and name=
-//	GET /actions            the names of the commands
+//	GET /actions            the names of the commands as JSON
 //	POST /actions           runs the command of the query action= for the node of node=
 //
 // The page and its files are the same in each cluster. Each other request needs the token of the server, as the query
@@ -64,6 +64,17 @@ type Action struct {
 	Name string
 	// Run returns when it is done. It may be called concurrently.
 	Run func(ctx context.Context, node string) error
+}
+
+// ActionList is the document of the commands.
+type ActionList struct {
+	explain.Document
+	Items []NodeAction `json:"items"`
+}
+
+// NodeAction is a command in the list.
+type NodeAction struct {
+	Name string `json:"name"`
 }
 
 // Options of a Server.
@@ -244,12 +255,12 @@ func (s *Server) why(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) actions(w http.ResponseWriter, _ *http.Request) {
-	names := []string{}
+	list := ActionList{Document: explain.NewDocument("ActionList", s.Source.Records().Now, nil), Items: []NodeAction{}}
 	for _, a := range s.Actions {
-		names = append(names, a.Name)
+		list.Items = append(list.Items, NodeAction{a.Name})
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(names)
+	_ = json.NewEncoder(w).Encode(list)
 }
 
 func (s *Server) act(w http.ResponseWriter, r *http.Request) {

@@ -104,7 +104,7 @@ func TestRequestsThatAreAnswered(t *testing.T) {
 			`"namespaces":[{"name":"bank","volumes":1}`},
 		"an answer": {"GET", "/why?kind=PersistentVolume&name=x", token, nil, 200,
 			"is not readable with these rights"},
-		"the actions":             {"GET", "/actions", token, nil, 200, `["cut","fail"]`},
+		"the actions":             {"GET", "/actions", token, nil, 200, `"items":[{"name":"cut"},{"name":"fail"}]`},
 		"an action":               {"POST", "/actions?action=cut&node=n1", token, nil, 200, ""},
 		"an action without token": {"POST", "/actions?action=cut&node=n1", "", nil, 403, "token"},
 		"an action for no node":   {"POST", "/actions?action=cut&node=--help", token, nil, 404, "no such node"},

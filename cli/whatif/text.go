@@ -44,7 +44,11 @@ func few(names []string, separator string) string {
 // stuck.
 func (r Report) Text() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "If %s: ", r.Assumes)
+	fmt.Fprintf(&b, "If %s is %s", r.Subject, strings.ToLower(string(r.Assumed)))
+	if r.Assumed == Lost && len(r.Nodes) > 1 {
+		fmt.Fprintf(&b, ", with all of its %d nodes at once", len(r.Nodes))
+	}
+	b.WriteString(": ")
 	if len(r.Pods) == 0 {
 		b.WriteString("no pod there has a volume of the driver.\n")
 		return b.String()

@@ -11,7 +11,6 @@ package whatif
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -31,8 +30,8 @@ import (
 type Facts struct {
 	// Now is the API server's time.
 	Now time.Time
-	// Subject is what is asked about, as in "node a" or "zone eastus-1", and Gone are its nodes.
-	Subject string
+	// Subject is what is asked about, a node or a zone, and Gone are its nodes.
+	Subject explain.Subject
 	Gone    []string
 	// Drained asks for a drain of the nodes, and not for their loss.
 	Drained bool
@@ -50,7 +49,12 @@ type Facts struct {
 	Volumes           []*apiv1.AzVolume
 	Attachments       []*apiv1.AzVolumeAttachment
 	Namespaces        map[string]labels.Set
+	// Unread is what could not be read and does not decide.
+	Unread []explain.Unread
 }
+
+// KindZone is the kind of a subject that is all nodes of a zone.
+const KindZone explain.Kind = "Zone"
 
 // Figures are the times that are expected, by docs/explanation/performance.md: of a pod whose disks
 // are attached to its next node, of one from whose disks Azure has to detach the lost node first, and
@@ -66,9 +70,9 @@ var (
 
 // The results for a pod.
 const (
-	Warm  = "warm"
-	Cold  = "cold"
-	Stuck = "stuck"
+	Warm  = "Warm"
+	Cold  = "Cold"
+	Stuck = "Stuck"
 )
 
 // Row is the answer about one pod.
@@ -76,37 +80,57 @@ type Row struct {
 	Namespace string `json:"namespace"`
 	Pod       string `json:"pod"`
 	// From is the node on which the pod is, and To the one where it would go; "" if it is stuck.
-	From string `json:"from"`
-	To   string `json:"to,omitempty"`
+	From string `json:"fromNode"`
+	To   string `json:"toNode,omitempty"`
 	// Or are nodes that are as good, as far as the driver's scores say.
-	Or []string `json:"or,omitempty"`
+	Or []string `json:"alternativeNodes,omitempty"`
 	// Result is Warm if every volume of the pod is attached at To, Cold if one has to be attached
 	// there, and Stuck if the pod does not run anywhere without an action.
 	Result string `json:"result"`
 	// Seconds until it writes again; 0 if it is stuck.
-	Seconds int `json:"seconds,omitempty"`
+	Seconds int `json:"downtimeSeconds,omitempty"`
 	// Cause is that of explain's registry for a pod that is stuck.
-	Cause string `json:"cause,omitempty"`
-	Why   string `json:"why,omitempty"`
-	Next  string `json:"next,omitempty"`
+	Cause string `json:"reason,omitempty"`
+	Why   string `json:"message,omitempty"`
+	Next  string `json:"remediation,omitempty"`
 }
 
 // Report is the answer.
 type Report struct {
-	Subject string    `json:"subject"`
-	Time    time.Time `json:"time"`
-	// Assumes says what is assumed of the nodes.
-	Assumes string        `json:"assumes"`
+	explain.Document
+	Subject explain.Subject `json:"subject"`
+	// Assumed is what happens to the nodes of the subject.
+	Assumed Assumption    `json:"assumption"`
+	Nodes   []string      `json:"nodes"`
 	Outcome cause.Outcome `json:"outcome"`
 	// Note is what else decides about the answer, as a sentence.
 	Note string `json:"note,omitempty"`
 	Pods []Row  `json:"pods"`
 }
 
+// Assumption is what is assumed of nodes.
+type Assumption string
+
+// The assumptions.
+const (
+	Lost    Assumption = "Lost"
+	Drained Assumption = "Drained"
+)
+
 // Answer says what would happen to each pod with a volume of the driver on the nodes.
 func Answer(f Facts) Report {
 	w := newWorld(f)
-	report := Report{Subject: f.Subject, Time: f.Now, Assumes: f.assumes(), Outcome: cause.Healthy, Pods: []Row{}}
+	report := Report{
+		Document: explain.NewDocument("WhatIfReport", f.Now, f.Unread),
+		Subject:  f.Subject,
+		Assumed:  Lost,
+		Nodes:    f.Gone,
+		Outcome:  cause.Healthy,
+		Pods:     []Row{},
+	}
+	if f.Drained {
+		report.Assumed = Drained
+	}
 	if f.Unsteered {
 		report.Note = "Neither the webhook nor the extender is deployed, so kube-scheduler does not know of replicas."
 	}
@@ -142,16 +166,6 @@ func priority(p *corev1.Pod) int32 {
 		return 0
 	}
 	return *p.Spec.Priority
-}
-
-func (f Facts) assumes() string {
-	if f.Drained {
-		return fmt.Sprintf("%s is drained", f.Subject)
-	}
-	if len(f.Gone) > 1 {
-		return fmt.Sprintf("%s is lost, with all of its %d nodes at once", f.Subject, len(f.Gone))
-	}
-	return fmt.Sprintf("%s is lost", f.Subject)
 }
 
 // judgement of the nodes that are lost. The controller's guard may hold their failover back.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/cli/explain"
 	"github.com/azuredisk-csi/azuredisk/cli/whatif"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/cause"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
@@ -29,7 +30,7 @@ type town struct{ whatif.Facts }
 
 func newTown(change ...func(*town)) *town {
 	w := &town{whatif.Facts{
-		Now: objects.Now, Subject: "node a", Gone: []string{"a"}, DriverName: driverName,
+		Now: objects.Now, Subject: explain.Subject{Kind: explain.KindNode, Name: "a"}, Gone: []string{"a"}, DriverName: driverName,
 		Controller: &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
 			Containers: []corev1.Container{{Args: []string{"--failover-enabled=true", "--failover-mass-loss-threshold=45"}}},
 		}}}},
@@ -139,88 +140,88 @@ func TestWhatHappensToThePodsOfANode(t *testing.T) {
 		want    string
 		outcome cause.Outcome
 	}{
-		"a replica is attached": {newTown(), "cart-0 b warm 5", cause.Healthy},
+		"a replica is attached": {newTown(), "cart-0 b Warm 5", cause.Healthy},
 		"the disk is zone-redundant, and the replica in the other zone": {newTown(func(w *town) {
 			w.anywhere(0)
 			w.Attachments[1].Spec.NodeName = "c"
-		}), "cart-0 c warm 5", cause.Healthy},
-		"no replica": {newTown(func(w *town) { w.Attachments = w.Attachments[:1] }), "cart-0 b cold 30 no replica there of claim data",
+		}), "cart-0 c Warm 5", cause.Healthy},
+		"no replica": {newTown(func(w *town) { w.Attachments = w.Attachments[:1] }), "cart-0 b Cold 30 no replica there of claim data",
 			cause.Waits},
 		"a replica that is on its way": {newTown(func(w *town) { w.Attachments[1].Status.State = apiv1.AttachmentAttaching }),
-			"cart-0 b cold 30 no replica there of claim data", cause.Waits},
+			"cart-0 b Cold 30 no replica there of claim data", cause.Waits},
 		"a replica, and no reservation": {newTown(func(w *town) { w.Volumes[0].Status.Fencing = apiv1.FencingForcedDetach }),
-			"cart-0 b warm 20 Azure has to detach the lost node from claim data", cause.Healthy},
+			"cart-0 b Warm 20 Azure has to detach the lost node from claim data", cause.Healthy},
 		"several nodes are as good": {newTown(func(w *town) { w.anywhere(0); w.Attachments = w.Attachments[:1] }),
-			"cart-0 b c d cold 30 no replica there of claim data", cause.Waits},
+			"cart-0 b c d Cold 30 no replica there of claim data", cause.Waits},
 		"two volumes, and a replica of one": {newTown(func(w *town) {
 			w.volume("logs", "a")
 			w.Pods = nil
 			w.pod("cart-0", "a", "data", "logs")
-		}), "cart-0 b cold 30 no replica there of claim logs", cause.Waits},
+		}), "cart-0 b Cold 30 no replica there of claim logs", cause.Waits},
 		"the node with the replica is lost, too": {newTown(lose("a", "b"), func(w *town) {
 			w.anywhere(0)
 			w.node("e", "3") // two of five are fewer than the guard's threshold
-		}), "cart-0 c d e cold 30 no replica there of claim data", cause.Waits},
+		}), "cart-0 c d e Cold 30 no replica there of claim data", cause.Waits},
 		"the zone is lost": {newTown(lose("a", "b"), func(w *town) { w.node("e", "3") }),
-			"cart-0 stuck WrongZone no node is left that its volumes can be attached to", cause.NeedsAction},
+			"cart-0 Stuck WrongZone no node is left that its volumes can be attached to", cause.NeedsAction},
 		"so many nodes that the guard holds the failover back": {newTown(lose("a", "b", "c")),
-			"cart-0 stuck FencingHeldBack 3 of 4 nodes seem lost at once", cause.NeedsAction},
+			"cart-0 Stuck FencingHeldBack 3 of 4 nodes seem lost at once", cause.NeedsAction},
 		"VMs that are down are not counted": {newTown(lose("a", "b"), func(w *town) {
 			w.node("e", "3")
 			down := nodehealth.Condition(nodehealth.Judgement{State: nodehealth.Down})
 			meta.SetStatusCondition(&w.report("c").Status.Conditions, down)
-		}), "cart-0 stuck FencingHeldBack 2 of 4 nodes seem lost at once", cause.NeedsAction},
+		}), "cart-0 Stuck FencingHeldBack 2 of 4 nodes seem lost at once", cause.NeedsAction},
 		"nodes that are held back already are": {newTown(func(w *town) {
 			for _, name := range []string{"c", "d"} {
 				meta.SetStatusCondition(&w.report(name).Status.Conditions, nodehealth.Condition(nodehealth.Judgement{
 					State: nodehealth.Lost, MassLoss: true, HeldBack: "too many"}))
 			}
-		}), "cart-0 stuck FencingHeldBack 3 of 4 nodes seem lost at once", cause.NeedsAction},
+		}), "cart-0 Stuck FencingHeldBack 3 of 4 nodes seem lost at once", cause.NeedsAction},
 		"failover is switched off": {newTown(func(w *town) {
 			w.Controller.Spec.Template.Spec.Containers[0].Args = []string{"--failover-enabled=false"}
-		}), "cart-0 stuck FailoverDisabled failover is switched off", cause.NeedsAction},
+		}), "cart-0 Stuck FailoverDisabled failover is switched off", cause.NeedsAction},
 		"the pod opted out": {newTown(func(w *town) {
 			w.Pods[0].Annotations = map[string]string{apiv1.AnnotationFailover: apiv1.FailoverDisabled}
-		}), "cart-0 stuck OptedOut it has the annotation", cause.NeedsAction},
+		}), "cart-0 Stuck OptedOut it has the annotation", cause.NeedsAction},
 		"a pod without a controller": {newTown(func(w *town) { w.Pods[0].OwnerReferences = nil }),
-			"cart-0 stuck NoOwner no controller would re-create it", cause.NeedsAction},
+			"cart-0 Stuck NoOwner no controller would re-create it", cause.NeedsAction},
 		"no node has a slot": {newTown(func(w *town) {
 			w.Attachments = w.Attachments[:1]
 			w.report("b").Status.Capacity.ForeignDisks = 4
-		}), "cart-0 stuck NoNodeWithSlot b: no room for the pod's data disks",
+		}), "cart-0 Stuck NoNodeWithSlot b: no room for the pod's data disks",
 			cause.NeedsAction},
 		"the other node has no processor left": {newTown(func(w *town) {
 			w.of("b").Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("500m")
-		}), "cart-0 stuck Unschedulable c, d: the selectors of pod cart-0 or of its volumes exclude the node; b: too little cpu is free", cause.NeedsAction},
+		}), "cart-0 Stuck Unschedulable c, d: the selectors of pod cart-0 or of its volumes exclude the node; b: too little cpu is free", cause.NeedsAction},
 		"the other node is cordoned": {newTown(func(w *town) { w.of("b").Spec.Unschedulable = true }),
-			"cart-0 stuck Unschedulable b: pod cart-0 does not tolerate the node's taints", cause.NeedsAction},
+			"cart-0 Stuck Unschedulable b: pod cart-0 does not tolerate the node's taints", cause.NeedsAction},
 		"the node plug-in of the other node is not ready": {newTown(func(w *town) {
 			w.report("b").Status.Conditions[0].Status = metav1.ConditionFalse
-		}), "cart-0 stuck Unschedulable b: the node plug-in of disk.csi.azure.com is not ready", cause.NeedsAction},
+		}), "cart-0 Stuck Unschedulable b: the node plug-in of disk.csi.azure.com is not ready", cause.NeedsAction},
 		"a process on the node with the replica outlived its pod": {newTown(func(w *town) {
 			w.anywhere(0)
 			w.report("b").Status.StagedVolumes = []apiv1.StagedVolume{
 				{VolumeName: w.Volumes[0].Name, Phase: apiv1.PhaseStaged, Published: true},
 			}
-		}), "cart-0 c d cold 30 no replica there of claim data", cause.Waits},
+		}), "cart-0 c d Cold 30 no replica there of claim data", cause.Waits},
 		"a process on the only other node outlived its pod": {newTown(func(w *town) {
 			w.report("b").Status.StagedVolumes = []apiv1.StagedVolume{
 				{VolumeName: w.Volumes[0].Name, Phase: apiv1.PhaseStaged, Published: true},
 			}
-		}), "cart-0 stuck ProcessLeftBehind b: on node b a process that outlived its pod may still use volume", cause.NeedsAction},
+		}), "cart-0 Stuck ProcessLeftBehind b: on node b a process that outlived its pod may still use volume", cause.NeedsAction},
 		"the second pod finds no slot any more": {newTown(func(w *town) {
 			w.pod("cart-1", "a", "more")
 			w.volume("more", "a")
 			w.report("b").Status.Capacity.MaxDataDisks = 1
-		}), "cart-0 b warm 5\ncart-1 stuck NoNodeWithSlot", cause.NeedsAction},
+		}), "cart-0 b Warm 5\ncart-1 Stuck NoNodeWithSlot", cause.NeedsAction},
 		"kube-scheduler does not know of replicas": {newTown(func(w *town) { w.Unsteered = true; w.anywhere(0) }),
-			"cart-0 b c d cold 30 no replica there of claim data", cause.Waits},
+			"cart-0 b c d Cold 30 no replica there of claim data", cause.Waits},
 		"a pod without a volume of the driver": {newTown(func(w *town) { w.Pods = nil; w.pod("web", "a") }), "", cause.Healthy},
-		"a drain, to a replica":                {newTown(func(w *town) { w.Drained = true }), "cart-0 b warm 2", cause.Healthy},
+		"a drain, to a replica":                {newTown(func(w *town) { w.Drained = true }), "cart-0 b Warm 2", cause.Healthy},
 		"a drain, without a replica": {newTown(func(w *town) { w.Drained = true; w.Attachments = w.Attachments[:1] }),
-			"cart-0 b cold 30 no replica there of claim data", cause.Waits},
+			"cart-0 b Cold 30 no replica there of claim data", cause.Waits},
 		"a drain, and a pod without a controller": {newTown(func(w *town) { w.Drained = true; w.Pods[0].OwnerReferences = nil }),
-			"cart-0 stuck NoOwner no controller would create it again", cause.NeedsAction},
+			"cart-0 Stuck NoOwner no controller would create it again", cause.NeedsAction},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -247,7 +248,7 @@ func TestWhatHappensToThePodsOfANode(t *testing.T) {
 				t.Errorf("got the outcome %s, want %s", report.Outcome, test.outcome)
 			}
 			text := report.Text()
-			if !strings.Contains(text, report.Assumes) || len(rows) > 0 && !strings.Contains(text, "cart-0") {
+			if !strings.Contains(text, "If node a is "+strings.ToLower(string(report.Assumed))) || len(rows) > 0 && !strings.Contains(text, "cart-0") {
 				t.Errorf("got the text:\n%s\nwant the assumption and the pods", text)
 			}
 		})

@@ -16,6 +16,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/cli/collect"
+	"github.com/azuredisk-csi/azuredisk/cli/explain"
 	"github.com/azuredisk-csi/azuredisk/cli/whatif"
 	"github.com/azuredisk-csi/azuredisk/internal/config"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
@@ -146,7 +147,8 @@ func TestWhatIfAgreesWithARealKubeScheduler(t *testing.T) {
 	answers := map[string]whatif.Row{}
 	for _, r := range rounds {
 		facts, err := collect.WhatIf(t.Context(), reader, collect.WhatIfOptions{
-			Node: r.node(0), DriverName: config.DriverName, DriverNamespace: namespace, Now: now.Now,
+			Subject:    explain.Subject{Kind: explain.KindNode, Name: r.node(0)},
+			DriverName: config.DriverName, DriverNamespace: namespace, Now: now.Now,
 		})
 		must(t, err)
 		facts.Unsteered = false // the extender is not a Deployment here

@@ -61,7 +61,7 @@ func (f *filler) explained(t testing.TB, node int) (requests, bytes int64, took 
 	must(t, err)
 	report := explain.Explain(facts)
 	took = time.Since(began)
-	if len(facts.Volumes) != volumesPerNode || report.ID == "Unknown" || report.Rights != "cluster" {
+	if len(facts.Volumes) != volumesPerNode || report.ID == "Unknown" || report.Rights != explain.ScopeCluster {
 		t.Fatalf("got %d volumes and %s, want %d volumes and a cause", len(facts.Volumes), report.Text(), volumesPerNode)
 	}
 	return count.requests.Load(), count.bytes.Load(), took

@@ -101,7 +101,7 @@ function node(n) {
 
 function zone(z) {
   const counts = [`${z.nodeCount} nodes`, z.unhealthy ? `${z.unhealthy} not healthy` : "", `${z.primaries} primaries`,
-    `${z.replicas} replicas`, z.slotsTotal ? `${z.slotsFree} of ${z.slotsTotal} slots free` : "",
+    `${z.replicas} replicas`, z.slots ? `${z.slotsFree} of ${z.slots} slots free` : "",
     z.nodesOmitted ? `${z.nodesOmitted} not shown: type a name` : ""].filter(Boolean).join(", ");
   return el("div", { class: "zone" },
     el("h3", null, z.name || "no zone", " ", el("span", { class: "counts" }, counts)),
@@ -115,7 +115,7 @@ function pod(p) {
 
 function volume(v) {
   const name = v.claim || v.persistentVolume || v.azVolume;
-  const primary = (v.primaries || []).join(", ");
+  const primary = (v.primaryNodes || []).join(", ");
   const ownership = v.ownership && v.ownership !== "Held" && primary ? ` (${v.ownership})` : "";
   const complete = v.replicasReady >= v.replicasWanted;
   return el("tr", null,
@@ -124,7 +124,7 @@ function volume(v) {
     el("td", { class: (v.reasons || []).length ? "bad" : "" }, v.state + reasons(v.reasons)),
     el("td", null, primary + ownership),
     el("td", { class: complete ? "" : "bad" }, `${v.replicasReady}/${v.replicasWanted}`),
-    el("td", null, (v.warm || []).join(", ")),
+    el("td", null, (v.warmNodes || []).join(", ")),
     el("td", { class: "soft" }, v.fencing || ""),
     el("td", null, (v.pods || []).map(pod)),
     el("td", null, v.claim ? whyButton("PersistentVolumeClaim", v.namespace, v.claim) : whyButton("PersistentVolume", "", name)));
@@ -142,8 +142,8 @@ function volumes(o) {
 const toggled = new Map(); // which failovers the user has opened or closed
 
 function failover(f, index) {
-  const began = Date.parse(f.steps[0].at), key = `failover ${f.node} ${began}`;
-  const after = step => Math.round((Date.parse(step.at) - began) / 1000);
+  const began = Date.parse(f.steps[0].time), key = `failover ${f.node} ${began}`;
+  const after = step => Math.round((Date.parse(step.time) - began) / 1000);
   const free = f.steps.filter(s => s.reason === "FailoverUnblocked");
   const outcome = free.length ? `${free.length} ${free.length === 1 ? "volume" : "volumes"} free after ${after(free[free.length - 1])} s` : "";
   const open = toggled.has(key) ? toggled.get(key) : index === 0;
@@ -151,7 +151,7 @@ function failover(f, index) {
     el("summary", { "data-key": key }, el("b", null, `Node ${f.node}`), " ",
       el("span", { class: "note" }, [new Date(began).toLocaleString(), outcome].filter(Boolean).join(", "))),
     el("ol", null, f.steps.map(s => el("li", null,
-      el("span", null, `+${after(s)} s`), el("span", null, s.reason), el("span", null, s.says)))));
+      el("span", null, `+${after(s)} s`), el("span", null, s.reason), el("span", null, s.message)))));
   details.addEventListener("toggle", () => toggled.set(key, details.open));
   return details;
 }
@@ -165,12 +165,12 @@ function render(o) {
     byId("namespace").replaceChildren(...options);
     byId("namespace").value = chosen;
   }
-  byId("leader").hidden = !o.leader;
-  byId("leader").textContent = o.leader || "";
+  byId("leader").hidden = !o.warning;
+  byId("leader").textContent = o.warning || "";
   byId("unread").hidden = !(o.unread || []).length;
-  byId("unread").textContent = (o.unread || []).map(u => `${u.what}: ${u.why}.`).join(" ");
+  byId("unread").textContent = (o.unread || []).map(u => `${u.resource}: ${u.message}.`).join(" ");
   show("moves", o.moves.length ? el("ul", null, o.moves.map(m =>
-    el("li", { class: "moves" }, `${m.label} ${m.says} `, age(m.since)))) : none("Nothing moves."));
+    el("li", { class: "moves" }, `${m.label} ${m.message} `, age(m.since)))) : none("Nothing moves."));
   show("attention", o.attention.length ? el("ul", null, o.attention.map(a => el("li", null,
     el("span", { class: "bad" }, `${a.subject.namespace ? a.subject.namespace + "/" : ""}${a.subject.name}: ${a.state}${reasons(a.reasons)} `),
     whyButton(a.subject.kind, a.subject.namespace, a.subject.name)))) : none("Nothing."));
@@ -213,7 +213,7 @@ async function begin() {
     byId("live").textContent = await answer.text();
     return;
   }
-  actions = await answer.json();
+  actions = (await answer.json()).items.map(a => a.name);
   connect();
 }
 

@@ -43,10 +43,10 @@ var WhatIf = scenario.Scenario{
 // answer is a row of what the command says.
 type answer struct {
 	Pod     string
-	To      string
-	Or      []string
+	To      string   `json:"toNode"`
+	Or      []string `json:"alternativeNodes"`
 	Result  string
-	Seconds float64
+	Seconds float64 `json:"downtimeSeconds"`
 }
 
 // outcome is what became of a pod.
@@ -58,9 +58,9 @@ type outcome struct {
 
 // wrong says in what an outcome differs from the answer; "" for nothing.
 func (a answer) wrong(o outcome) string {
-	result := "cold"
+	result := "Cold"
 	if o.warm {
-		result = "warm"
+		result = "Warm"
 	}
 	switch seconds := o.took.Seconds(); {
 	case o.to != a.To && !slices.Contains(a.Or, o.to):
@@ -137,8 +137,8 @@ func whatIf(ctx context.Context, e *scenario.Environment) error {
 		compared += len(outcomes)
 	}
 	e.Metric("answers", compared)
-	e.Metric("seconds_off_warm", off["warm"])
-	e.Metric("seconds_off_cold", off["cold"])
+	e.Metric("seconds_off_warm", off["Warm"])
+	e.Metric("seconds_off_cold", off["Cold"])
 	e.Check("each pod goes where the answer says, finds there what it says, and takes as long if that does not depend on Azure",
 		len(wrong) == 0, "%d of %d do not: %s", len(wrong), compared, strings.Join(wrong, "; "))
 	if err := e.JudgeAll(ctx, workloads...); err != nil {
