@@ -344,7 +344,8 @@ func TestHeartbeatsAreFastOnlyWhereAReplicatedPrimaryLives(t *testing.T) {
 			return get(t, api)
 		}
 		first := after(time.Second)
-		if first.Status.HeartbeatSeconds != 30 || !meta.IsStatusConditionTrue(first.Status.Conditions, apiv1.NodeConditionPluginReady) {
+		if first.Status.HeartbeatSeconds != 30 ||
+			!meta.IsStatusConditionTrue(first.Status.Conditions, apiv1.NodeConditionPluginReady) {
 			t.Errorf("first heartbeat = %+v", first.Status)
 		}
 		if !meta.IsStatusConditionFalse(first.Status.Conditions, apiv1.NodeConditionGuards) {
