@@ -172,14 +172,8 @@ func (f Facts) degraded(v *Volume, healthy Finding) Finding {
 			return finding
 		}
 	}
-	if refusal := refused(v); refusal != nil {
-		return find(apiv1.ReasonDiskUpdateRefused, "Azure refuses the change of the disk of %s.", v.claim()).quoting(refusal.Message).
-			seen(f.azEvidence(v)...)
-	}
-	if asksForGrowth(v) {
-		if finding, ok := f.driver(sidecarResizer); ok {
-			return finding
-		}
+	if finding, ok := f.notMade(v); ok {
+		return finding
 	}
 	c := meta.FindStatusCondition(az.Status.Conditions, apiv1.VolumeConditionReplicasAttached)
 	if c != nil && c.Reason == apiv1.ReasonReplicasMissing {
@@ -217,6 +211,19 @@ func asksForGrowth(v *Volume) bool {
 	}
 	wanted := v.Claim.Spec.Resources.Requests.Storage()
 	return wanted.Cmp(*v.Claim.Status.Capacity.Storage()) > 0 && v.AzVolume.Spec.CapacityBytes < wanted.Value()
+}
+
+// notMade explains a change that the claim asks for and that is not made: it was refused, or csi-resizer does
+// not pass it to the driver.
+func (f Facts) notMade(v *Volume) (Finding, bool) {
+	if refusal := refused(v); refusal != nil {
+		return find(apiv1.ReasonDiskUpdateRefused, "Azure refuses the change of the disk of %s.", v.claim()).quoting(refusal.Message).
+			seen(f.azEvidence(v)...), true
+	}
+	if asksForGrowth(v) {
+		return f.driver(sidecarResizer)
+	}
+	return Finding{}, false
 }
 
 // refused returns the refusal of what the claim still asks for; nil if nothing was refused, or the claim asks

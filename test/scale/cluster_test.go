@@ -311,8 +311,8 @@ func (c *cluster) volume(v, node int) *apiv1.AzVolume {
 			Replicas:           &apiv1.ReplicaCount{Ready: replicas, Wanted: replicas},
 			Fencing:            apiv1.FencingPreemption,
 			Conditions: []metav1.Condition{
-				{Type: apiv1.VolumeConditionReady, Status: metav1.ConditionTrue, Reason: apiv1.ReasonDiskCreated, LastTransitionTime: now,
-					ObservedGeneration: 1},
+				{Type: apiv1.VolumeConditionReady, Status: metav1.ConditionTrue, Reason: apiv1.ReasonDiskCreated,
+					LastTransitionTime: now, ObservedGeneration: 1},
 				{Type: apiv1.VolumeConditionReplicasAttached, Status: metav1.ConditionTrue,
 					Reason: apiv1.ReasonReplicasAttached, LastTransitionTime: now, ObservedGeneration: 1},
 				{Type: apiv1.VolumeConditionUpdated, Status: metav1.ConditionTrue, Reason: apiv1.ReasonDiskUpdated,

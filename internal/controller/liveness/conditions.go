@@ -118,15 +118,11 @@ func (m *Monitor) conditions(d *apiv1.AzDriverNode) (changed *apiv1.AzDriverNode
 		meta.SetStatusCondition(&next, c)
 	}
 	for _, wanted := range all {
-		before := meta.FindStatusCondition(d.Status.Conditions, wanted.Type)
-		unknown, first := wanted.Reason == apiv1.ReasonNotYetKnown, before == nil || before.Reason == apiv1.ReasonNotYetKnown
-		// The message of the moment of the change stays: a newer message is not worth a write. What is not
-		// known to this process may be known to its predecessor.
-		if before != nil && (unknown || before.Status == wanted.Status && before.Reason == wanted.Reason) {
-			continue
+		write, tell := news(meta.FindStatusCondition(d.Status.Conditions, wanted.Type), wanted)
+		if write {
+			set(wanted)
 		}
-		set(wanted)
-		if !unknown && (!first || wanted.Status != metav1.ConditionTrue) {
+		if tell {
 			told = append(told, wanted)
 		}
 	}
@@ -144,6 +140,18 @@ func (m *Monitor) conditions(d *apiv1.AzDriverNode) (changed *apiv1.AzDriverNode
 	changed = d.DeepCopy()
 	changed.Status.Conditions = next
 	return changed, told
+}
+
+// news reports whether a condition has to be written, and whether with an event. The message of the moment of
+// the change stays: a newer message is not worth a write. What is not known to this process may be known to its
+// predecessor.
+func news(before *metav1.Condition, wanted metav1.Condition) (write, tell bool) {
+	unknown := wanted.Reason == apiv1.ReasonNotYetKnown
+	if before != nil && (unknown || before.Status == wanted.Status && before.Reason == wanted.Reason) {
+		return false, false
+	}
+	first := before == nil || before.Reason == apiv1.ReasonNotYetKnown
+	return true, !unknown && (!first || wanted.Status != metav1.ConditionTrue)
 }
 
 // FirstConditions returns the controller's conditions that are missing in the status of a node, if none of

@@ -240,7 +240,8 @@ func TestTheFirstConditionsOfANodeWaitForItsCapacity(t *testing.T) {
 	}
 	var names []string
 	known := node() // as the writer of the capacity knows it
-	meta.SetStatusCondition(&known.Status.Conditions, metav1.Condition{Type: apiv1.NodeConditionVMKnown, Status: metav1.ConditionTrue})
+	vm := metav1.Condition{Type: apiv1.NodeConditionVMKnown, Status: metav1.ConditionTrue}
+	meta.SetStatusCondition(&known.Status.Conditions, vm)
 	for _, c := range w.monitor.FirstConditions(known) {
 		names = append(names, c.Type+" "+string(c.Status))
 	}

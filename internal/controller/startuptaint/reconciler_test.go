@@ -119,7 +119,9 @@ func (w *world) say(ready bool) {
 		status = metav1.ConditionTrue
 	}
 	w.Report(w.node.Name, func(s *apiv1.AzDriverNodeStatus) {
-		meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: apiv1.NodeConditionPluginReady, Status: status, Reason: "Test"})
+		meta.SetStatusCondition(&s.Conditions, metav1.Condition{
+			Type: apiv1.NodeConditionPluginReady, Status: status, Reason: "Test",
+		})
 	})
 }
 

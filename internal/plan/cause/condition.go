@@ -132,7 +132,8 @@ var conditions = []Condition{
 	},
 	{
 		Kind: "AzDriverNode", Type: apiv1.NodeConditionUndisturbed, Writer: controller,
-		True: Meaning{Text: "Azure leaves the VM alone, as far as it has announced.", Reasons: []string{apiv1.ReasonNoMaintenance}},
+		True: Meaning{Text: "Azure leaves the VM alone, as far as it has announced.",
+			Reasons: []string{apiv1.ReasonNoMaintenance}},
 		False: Meaning{Text: "Azure has announced maintenance for which the driver prepares.",
 			Reasons: []string{apiv1.ReasonMaintenanceAnnounced, apiv1.ReasonMaintenancePodsMove}},
 		Unknown: Meaning{Text: "Something is announced, and the controller has not looked yet.",

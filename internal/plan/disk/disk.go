@@ -147,7 +147,8 @@ func (s *Step) first(in Input) {
 		{Type: apiv1.VolumeConditionPublished, Reason: apiv1.ReasonPublished},
 	} {
 		if meta.FindStatusCondition(s.Status.Conditions, c.Type) == nil {
-			c.Status, c.ObservedGeneration, c.LastTransitionTime = metav1.ConditionTrue, in.Volume.Generation, metav1.NewTime(in.Now)
+			c.Status, c.ObservedGeneration = metav1.ConditionTrue, in.Volume.Generation
+			c.LastTransitionTime = metav1.NewTime(in.Now)
 			meta.SetStatusCondition(&s.Status.Conditions, c)
 		}
 	}

@@ -190,7 +190,8 @@ func TestTheConditionEndsWhenTheDiskIsAsRecorded(t *testing.T) {
 			Truth: operation.Truth{Disk: found},
 		}
 		v.Status = disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v, Job: job}).Status
-		if c := meta.FindStatusCondition(v.Status.Conditions, apiv1.VolumeConditionDiskAsRecorded); c == nil || c.Status != step.want {
+		c := meta.FindStatusCondition(v.Status.Conditions, apiv1.VolumeConditionDiskAsRecorded)
+		if c == nil || c.Status != step.want {
 			t.Errorf("with %d shares: got condition %+v, want status %s", step.maxShares, c, step.want)
 		}
 	}

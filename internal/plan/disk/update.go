@@ -164,7 +164,7 @@ func (s *Step) rest(in Input) {
 		c.Status == metav1.ConditionFalse {
 		message := "" // nothing is wanted any more
 		if c.Reason == apiv1.ReasonDiskUpdateRefused {
-			message = "the change that was refused has been reverted; status.refusedCapacity and status.refusedSettings have the refusal"
+			message = "the refused change has been reverted; status.refusedCapacity and status.refusedSettings keep the refusal"
 		}
 		s.upToDate(in, metav1.ConditionTrue, apiv1.ReasonDiskUpdated, message)
 	}

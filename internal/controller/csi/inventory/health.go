@@ -82,7 +82,8 @@ func (s *Lister) diskGone(ctx context.Context, v *apiv1.AzVolume, left *int) boo
 		return false
 	}
 	since := v.CreationTimestamp.Time
-	if c := meta.FindStatusCondition(v.Status.Conditions, apiv1.VolumeConditionReady); c != nil && c.LastTransitionTime.After(since) {
+	if c := meta.FindStatusCondition(v.Status.Conditions, apiv1.VolumeConditionReady); c != nil &&
+		c.LastTransitionTime.After(since) {
 		since = c.LastTransitionTime.Time
 	}
 	gone, err := s.cached.gone(ctx, volumehandle.Of(v.Spec.Disk), since, left)
