@@ -313,7 +313,8 @@ func (c *cluster) volume(v, node int) *apiv1.AzVolume {
 			Replicas:           apiv1.NewReplicaCount(replicas, replicas),
 			Fencing:            apiv1.FencingPreemption,
 			Conditions: []metav1.Condition{
-				{Type: disk.ConditionReady, Status: metav1.ConditionTrue, Reason: apiv1.ReasonDiskCreated, LastTransitionTime: now,
+				{Type: disk.ConditionReady, Status: metav1.ConditionTrue,
+					Reason: apiv1.ReasonDiskCreated, LastTransitionTime: now,
 					ObservedGeneration: 1},
 				{Type: placement.ConditionReplicasAttached, Status: metav1.ConditionTrue,
 					Reason: apiv1.ReasonReplicasAttached, LastTransitionTime: now, ObservedGeneration: 1},
