@@ -182,7 +182,8 @@ func (f Facts) leftOver(v *Volume, node string, wait publishing.Wait) Finding {
 		if op := a.Status.Operation; op != nil {
 			began = op.StartTime.Time
 		}
-		return f.until(find(apiv1.ReasonDiskDetaching, "Azure detaches the disk from node %s, which had it before.", a.Spec.NodeName).
+		return f.until(find(apiv1.ReasonDiskDetaching, "Azure detaches the disk from node %s, which had it before.",
+			a.Spec.NodeName).
 			seen(seen),
 			began)
 	}

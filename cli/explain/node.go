@@ -51,7 +51,8 @@ func (f Facts) nodeSubject(name string) Finding {
 			if c != nil && c.Reason == apiv1.ReasonWaitingForDiskSlot {
 				continue
 			}
-			return find(apiv1.ReasonNoDiskSlot, "Node %s has no free slot, and volume %s waits for one.", name, a.Spec.VolumeName).
+			return find(apiv1.ReasonNoDiskSlot, "Node %s has no free slot, and volume %s waits for one.",
+				name, a.Spec.VolumeName).
 				seen(attachmentEvidence(a, c))
 		}
 	}

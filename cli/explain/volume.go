@@ -155,7 +155,8 @@ func (f Facts) deletion(v *Volume) Finding {
 	}
 	deleting := find(apiv1.ReasonDiskDeleting, "The volume of %s is being deleted, with its disk.", v.claim())
 	if az.DeletionTimestamp != nil && !az.DeletesDisk() && az.Status.DiskID != "" {
-		deleting = find(apiv1.ReasonDiskDeleting, "AzVolume %s of %s is being deleted; the disk stays at Azure.", az.Name, v.claim())
+		deleting = find(apiv1.ReasonDiskDeleting, "AzVolume %s of %s is being deleted; the disk stays at Azure.",
+			az.Name, v.claim())
 	}
 	return f.until(deleting.seen(f.azEvidence(v)...), since)
 }

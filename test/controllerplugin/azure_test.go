@@ -101,7 +101,8 @@ func TestARefusedAttachShowsTheIDOfAzuresAnswer(t *testing.T) {
 							return nil
 						}
 					}
-					return fmt.Errorf("no event %s with the %s among %d", apiv1.ReasonDiskAttachFailed, test.want, len(list.Items))
+					return fmt.Errorf("no event %s with the %s among %d",
+						apiv1.ReasonDiskAttachFailed, test.want, len(list.Items))
 				})
 			})
 		})

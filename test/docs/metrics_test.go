@@ -198,7 +198,8 @@ func (d declared) faults() (faults []string) {
 func TestMetricsFollowPrometheusRules(t *testing.T) {
 	t.Parallel()
 	found := declaredMetrics(parseSources(t))
-	for _, m := range regexp.MustCompile("`(azuredisk_[a-z0-9_]+)`").FindAllStringSubmatch(read(t, "docs/reference/metrics.md"), -1) {
+	for _, m := range regexp.MustCompile("`(azuredisk_[a-z0-9_]+)`").FindAllStringSubmatch(
+		read(t, "docs/reference/metrics.md"), -1) {
 		if found[m[1]].name == "" {
 			t.Errorf("%s: got no declaration in the sources, want one that this test understands", m[1])
 		}

@@ -186,7 +186,8 @@ func (j *journal) falseAlarm(ctx context.Context, o observed) {
 		return
 	}
 	j.metrics.falseAlarms.Inc()
-	ctrl.LoggerFrom(ctx).Info("false alarm", "node", o.NodeName, "after", after.String(), "reason", apiv1.ReasonFailoverFalseAlarm)
+	ctrl.LoggerFrom(ctx).Info("false alarm", "node", o.NodeName, "after", after.String(),
+		"reason", apiv1.ReasonFailoverFalseAlarm)
 	j.onNode(o, corev1.EventTypeWarning, apiv1.ReasonFailoverFalseAlarm, fmt.Sprintf(
 		"the node was lost, and is alive %s after a volume was taken from it; controller.failover.patience decides for how long it may be silent",
 		after.Round(time.Second)))

@@ -66,6 +66,15 @@ func TestTheMetricsShowThatTheGuardHoldsBack(t *testing.T) {
 	}
 }
 
+func TestAStandbyServesNoGaugesOfNodes(t *testing.T) {
+	w, _ := settled(t, 3, func(o *liveness.Options) { o.Leading = make(chan struct{}) })
+	for _, name := range []string{"azuredisk_liveness_nodes_lost", "azuredisk_failover_guard_active"} {
+		if got, err := testutil.GatherAndCount(w.registry, name); err != nil || got != 0 {
+			t.Errorf("%s: got %d series in a standby, %v, want 0", name, got, err)
+		}
+	}
+}
+
 func TestNoNodeIsLostWhileTheAPIServerDoesNotAnswer(t *testing.T) {
 	w, nodes := settled(t, 3)
 	w.outage = true

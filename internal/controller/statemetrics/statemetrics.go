@@ -33,7 +33,7 @@ var states = []apiv1.VolumeState{
 }
 
 type collector struct {
-	ctx       context.Context //nolint:containedctx // Prometheus' interface has none
+	ctx       context.Context // Prometheus' interface has none
 	reader    client.Reader
 	namespace string
 }

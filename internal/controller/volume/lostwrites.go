@@ -55,7 +55,8 @@ func (r *Reconciler) tellLoss(ctx context.Context, o observed, loss disk.Loss) {
 		}
 	}
 	for _, object := range about {
-		r.Events.Eventf(object, nil, corev1.EventTypeWarning, apiv1.ReasonDiskFlushFailed, apiv1.ReasonDiskFlushFailed, "volume %s: %s",
+		r.Events.Eventf(object, nil, corev1.EventTypeWarning,
+			apiv1.ReasonDiskFlushFailed, apiv1.ReasonDiskFlushFailed, "volume %s: %s",
 			o.volume.Name, loss.Message)
 	}
 }

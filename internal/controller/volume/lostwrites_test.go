@@ -42,7 +42,8 @@ func TestALossOfWritesIsAConditionAndEvents(t *testing.T) {
 			t.Errorf("reconciliation %d: got events %q, want %d", i, told, want)
 		}
 		c := meta.FindStatusCondition(step.Status.Conditions, apiv1.VolumeConditionWritesKept)
-		if c == nil || c.Reason != apiv1.ReasonDiskFlushFailed || !strings.Contains(c.Message, "EIO on a") || step.RequeueAfter <= 0 {
+		if c == nil || c.Reason != apiv1.ReasonDiskFlushFailed || !strings.Contains(c.Message, "EIO on a") ||
+			step.RequeueAfter <= 0 {
 			t.Errorf("reconciliation %d: got condition %+v, again after %s; want the loss on node a", i, c, step.RequeueAfter)
 		}
 		l.o.volume.Status = step.Status

@@ -55,3 +55,14 @@ func TestPodsThatTheWebhookHasNotSeenAreCountedOnce(t *testing.T) {
 		t.Errorf("a volume that is gone: got %v pods, and %v and %v are kept", got, m.unseen, m.notSteered)
 	}
 }
+
+func TestAStandbyServesNoGaugesOfVolumes(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewRegistry()
+	if _, err := newMetrics(registry, make(chan struct{})); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := testutil.GatherAndCount(registry); err != nil || got != 0 {
+		t.Errorf("got %d series in a standby, %v, want 0", got, err)
+	}
+}

@@ -152,9 +152,10 @@ func TestAPublishWaitsForAzuresAnswer(t *testing.T) {
 		want   codes.Code
 		says   string
 	}{
-		"attached":                            {[]change{state(apiv1.AttachmentAttached)}, codes.OK, ""},
-		"Azure has accepted":                  {[]change{attaching, operation}, codes.OK, ""},
-		"Azure has not accepted":              {[]change{attaching, condition("DiskAttaching", "")}, codes.Aborted, "(DiskAttaching)"},
+		"attached":           {[]change{state(apiv1.AttachmentAttached)}, codes.OK, ""},
+		"Azure has accepted": {[]change{attaching, operation}, codes.OK, ""},
+		"Azure has not accepted": {[]change{attaching, condition("DiskAttaching", "")}, codes.Aborted,
+			"(DiskAttaching)"},
 		"Azure has refused":                   {[]change{refused, observed, no}, codes.PermissionDenied, "no permission"},
 		"Azure has refused a former request":  {[]change{refused, unobserved, no}, codes.Aborted, "has not accepted"},
 		"the failure is not recorded":         {[]change{refused, observed}, codes.Aborted, "has not accepted"},
