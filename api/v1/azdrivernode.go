@@ -24,12 +24,16 @@ import (
 // +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.driverVersion`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type AzDriverNode struct {
-	metav1.TypeMeta   `json:",inline"`
+	metav1.TypeMeta `json:",inline"`
+
+	// metadata is the standard metadata of an object.
+	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec identifies the VM, and has the controller's requests to the node.
+	// spec identifies the VM, and has the controller's requests to the node.
+	// +required
 	Spec AzDriverNodeSpec `json:"spec"`
-	// Status is the node's half of the hand-over.
+	// status is the node's half of the hand-over.
 	// +optional
 	Status AzDriverNodeStatus `json:"status,omitempty"`
 }
@@ -40,30 +44,32 @@ type AzDriverNode struct {
 type AzDriverNodeList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
-	Items           []AzDriverNode `json:"items"`
+	// +required
+	Items []AzDriverNode `json:"items"`
 }
 
 // AzDriverNodeSpec identifies the virtual machine of a node, and has what the controller asks of its
 // node plug-in.
 type AzDriverNodeSpec struct {
-	// VMID is the Azure resource ID of the VM or of the scale-set instance. The controller believes
+	// vmID is the Azure resource ID of the VM or of the scale-set instance. The controller believes
 	// it only as far as it agrees with the Node's spec.providerID; see the condition VMKnown.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
+	// +required
 	VMID string `json:"vmID"`
-	// VMSize as in "Standard_D4s_v5".
+	// vmSize as in "Standard_D4s_v5".
 	// +kubebuilder:validation:MaxLength=128
 	// +optional
 	VMSize string `json:"vmSize,omitempty"`
-	// Location is the region, as in "eastus".
+	// location is the region, as in "eastus".
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	Location string `json:"location,omitempty"`
-	// Zone is the availability zone within the region, as in "1"; empty for none.
+	// zone is the availability zone within the region, as in "1"; empty for none.
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	Zone string `json:"zone,omitempty"`
-	// Requests to the node plug-in. Only the controller writes them: the admission policy refuses a
+	// requests to the node plug-in. Only the controller writes them: the admission policy refuses a
 	// change by a node plug-in. The other fields are the node plug-in's.
 	// +optional
 	Requests *NodeRequests `json:"requests,omitempty"`
@@ -71,11 +77,11 @@ type AzDriverNodeSpec struct {
 
 // NodeRequests are what the controller asks of a node plug-in.
 type NodeRequests struct {
-	// HeartbeatTime is when a controller requested a heartbeat, because a probe of the node had
+	// heartbeatTime is when a controller requested a heartbeat, because a probe of the node had
 	// failed. Every replica of the controller may write it, also one that does not lead.
 	// +optional
 	HeartbeatTime *metav1.MicroTime `json:"heartbeatTime,omitempty"`
-	// Fences ask this node to take the persistent reservation of a volume from a node that was lost
+	// fences ask this node to take the persistent reservation of a volume from a node that was lost
 	// (law 3d). A request remains until the lost node's attachment is gone; until then this node keeps
 	// the reservation that it took.
 	// +optional
@@ -103,30 +109,30 @@ func (d *AzDriverNode) HeartbeatRequestedTime() *metav1.MicroTime {
 
 // AzDriverNodeStatus is what the node plug-in reports of its node.
 type AzDriverNodeStatus struct {
-	// HeartbeatTime is the node's clock at its last report. Observers judge staleness
+	// heartbeatTime is the node's clock at its last report. Observers judge staleness
 	// by their own clock: by when they saw it change.
 	// +optional
 	HeartbeatTime *metav1.MicroTime `json:"heartbeatTime,omitempty"`
-	// HeartbeatPeriodSeconds is the interval at which the node promises to report.
+	// heartbeatPeriodSeconds is the interval at which the node promises to report.
 	// +optional
 	HeartbeatPeriodSeconds int32 `json:"heartbeatPeriodSeconds,omitempty"`
-	// HeartbeatOnRequest says that the node plug-in watches this object and reports at once when
+	// heartbeatOnRequest says that the node plug-in watches this object and reports at once when
 	// spec.requests.heartbeatTime changes. It then reports rarely otherwise.
 	// +optional
 	HeartbeatOnRequest bool `json:"heartbeatOnRequest,omitempty"`
-	// DriverVersion of the node plug-in.
+	// driverVersion of the node plug-in.
 	// +kubebuilder:validation:MaxLength=128
 	// +optional
 	DriverVersion string `json:"driverVersion,omitempty"`
-	// BootID is the kernel's boot ID: after a change of it, no earlier mount exists.
+	// bootID is the kernel's boot ID: after a change of it, no earlier mount exists.
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	BootID string `json:"bootID,omitempty"`
-	// MountsScannedTime is when this node plug-in process compared StagedVolumes with the node's
+	// mountsScannedTime is when this node plug-in process compared StagedVolumes with the node's
 	// mounts. A volume's absence from StagedVolumes proves nothing while it is unset (law 3a).
 	// +optional
 	MountsScannedTime *metav1.MicroTime `json:"mountsScannedTime,omitempty"`
-	// StagedVolumes are the volumes that are staged here, or being staged. An entry is written
+	// stagedVolumes are the volumes that are staged here, or being staged. An entry is written
 	// before the first effect on the device and removed after the last. They are at most 128: a VM has up
 	// to 64 data disks, and a node that was lost may still have as many to unstage that were detached by
 	// force.
@@ -135,14 +141,14 @@ type AzDriverNodeStatus struct {
 	// +listMapKey=volumeName
 	// +kubebuilder:validation:MaxItems=128
 	StagedVolumes []StagedVolume `json:"stagedVolumes,omitempty"`
-	// ReportDigest is a digest of the object's UID and of the volumes in StagedVolumes, as the node
+	// reportDigest is a digest of the object's UID and of the volumes in StagedVolumes, as the node
 	// plug-in wrote them. Where it does not agree, something else has changed the report, and a
 	// volume's absence proves nothing until the node writes again. Node plug-ins of earlier
 	// versions do not write it.
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	ReportDigest string `json:"reportDigest,omitempty"`
-	// FenceResults are this node's answers to spec.requests.fences. Only the node plug-in writes them. It
+	// fenceResults are this node's answers to spec.requests.fences. Only the node plug-in writes them. It
 	// removes a result after the request was removed and this node's registration with the disk has
 	// ended.
 	// +optional
@@ -150,23 +156,23 @@ type AzDriverNodeStatus struct {
 	// +listMapKey=volumeName
 	// +kubebuilder:validation:MaxItems=128
 	FenceResults []FenceResult `json:"fenceResults,omitempty"`
-	// LostWrites are the volumes whose device did not take all data at an unpublish or an unstage
+	// lostWrites are the volumes whose device did not take all data at an unpublish or an unstage
 	// within the last hour, with the last loss of each. Only the node plug-in writes it.
 	// +optional
 	// +listType=map
 	// +listMapKey=volumeName
 	// +kubebuilder:validation:MaxItems=32
 	LostWrites []LostWrites `json:"lostWrites,omitempty"`
-	// Maintenance is what Azure has announced for the VM, as the scheduled events of the instance
+	// maintenance is what Azure has announced for the VM, as the scheduled events of the instance
 	// metadata say; unset while the metadata has not answered. Only the node plug-in writes it, and
 	// only when it changes. While it is unset, the controller reads the condition VMEventScheduled
 	// of the Node, which the node problem detector of AKS writes.
 	// +optional
 	Maintenance *NodeMaintenance `json:"maintenance,omitempty"`
-	// Capacity is filled in by the controller from what Azure says of the VM and of its size.
+	// capacity is filled in by the controller from what Azure says of the VM and of its size.
 	// +optional
 	Capacity *NodeCapacity `json:"capacity,omitempty"`
-	// Conditions. The node plug-in writes PluginReady and GuardsFencedNodes, the controller Ready, Reachable,
+	// conditions of the node. The node plug-in writes PluginReady and GuardsFencedNodes, the controller Ready, Reachable,
 	// Probeable, VMKnown, Undisturbed and InService.
 	// +optional
 	// +listType=map
@@ -178,13 +184,15 @@ type AzDriverNodeStatus struct {
 
 // LostWrites says that a device did not take the last writes to a volume.
 type LostWrites struct {
-	// VolumeName is the name of the AzVolume.
+	// volumeName is the name of the AzVolume.
 	// +kubebuilder:validation:Pattern=`^[a-z0-9.-]+$`
 	// +kubebuilder:validation:MaxLength=63
+	// +required
 	VolumeName string `json:"volumeName"`
-	// LossTime is when the device did not take them, by the node's clock.
+	// lossTime is when the device did not take them, by the node's clock.
+	// +required
 	LossTime metav1.Time `json:"lossTime"`
-	// Message is the error.
+	// message is the error.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Message string `json:"message,omitempty"`
@@ -192,7 +200,7 @@ type LostWrites struct {
 
 // NodeMaintenance is what Azure has announced for a VM.
 type NodeMaintenance struct {
-	// Events that concern the VM and have not ended. An event is removed when Azure does not
+	// events that concern the VM and have not ended. An event is removed when Azure does not
 	// announce it any more: it has ended or was cancelled.
 	// +optional
 	// +listType=map
@@ -222,25 +230,27 @@ const (
 
 // MaintenanceEvent is one scheduled event of a VM.
 type MaintenanceEvent struct {
-	// EventID is Azure's name of the event. It stays the same when the event is postponed.
+	// eventID is Azure's name of the event. It stays the same when the event is postponed.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
+	// +required
 	EventID string `json:"eventID"`
-	// Type of the event. More values may be added; treat an unknown one as Reboot.
+	// type of the event. More values may be added; treat an unknown one as Reboot.
+	// +required
 	Type MaintenanceType `json:"type"`
-	// NotBeforeTime is the earliest time at which the event begins, unless a user lets it begin sooner.
+	// notBeforeTime is the earliest time at which the event begins, unless a user lets it begin sooner.
 	// Unset for an event that has begun.
 	// +optional
 	NotBeforeTime *metav1.Time `json:"notBeforeTime,omitempty"`
-	// Started says that the event has begun. The VM may be paused at any time until the event is
+	// started says that the event has begun. The VM may be paused at any time until the event is
 	// removed.
 	// +optional
 	Started bool `json:"started,omitempty"`
-	// DurationSeconds is how long the interruption is expected to take; unset if Azure does not say.
+	// durationSeconds is how long the interruption is expected to take; unset if Azure does not say.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	DurationSeconds *int32 `json:"durationSeconds,omitempty"`
-	// Source says who caused the event: Platform or User.
+	// source says who caused the event: Platform or User.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	Source string `json:"source,omitempty"`
@@ -249,31 +259,33 @@ type MaintenanceEvent struct {
 // NodeCapacity is how many disks the VM can have. The driver has MaxDataDisks less ForeignDisks.
 // Replicas are not subtracted: they are deleted when a primary needs their slot (law 8).
 type NodeCapacity struct {
-	// MaxDataDisks is the largest number of data disks for the VM's size; 0 for a size that Azure
+	// maxDataDisks is the largest number of data disks for the VM's size; 0 for a size that Azure
 	// does not list, and then Azure decides on each attach.
+	// +required
 	MaxDataDisks int32 `json:"maxDataDisks"`
-	// VMSize for which it was looked up.
+	// vmSize for which it was looked up.
 	// +kubebuilder:validation:MaxLength=128
+	// +required
 	VMSize string `json:"vmSize"`
-	// ForeignDisks is how many data disks are attached to the VM from outside this driver. They
+	// foreignDisks is how many data disks are attached to the VM from outside this driver. They
 	// take slots that the driver does not have; the controller counts them at Azure every few
 	// minutes.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	ForeignDisks int32 `json:"foreignDisks,omitempty"`
-	// LacksPremium says that Azure does not attach Premium disks, v2 included, to VMs of the size.
+	// lacksPremium says that Azure does not attach Premium disks, v2 included, to VMs of the size.
 	// +optional
 	LacksPremium bool `json:"lacksPremium,omitempty"`
-	// LacksUltra says that Azure does not attach Ultra disks to VMs of the size in the VM's zone.
+	// lacksUltra says that Azure does not attach Ultra disks to VMs of the size in the VM's zone.
 	// If it does, they must be enabled on the VM as well, which this field does not say.
 	// +optional
 	LacksUltra bool `json:"lacksUltra,omitempty"`
-	// UncachedIOPS is how many requests a second the VM can make to all its disks together, without
+	// uncachedIOPS is how many requests a second the VM can make to all its disks together, without
 	// what the host's cache answers; 0 if Azure does not say.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	UncachedIOPS int64 `json:"uncachedIOPS,omitempty"`
-	// UncachedBytesPerSecond is how many bytes a second the VM can read and write on all its disks
+	// uncachedBytesPerSecond is how many bytes a second the VM can read and write on all its disks
 	// together, without what the host's cache answers; 0 if Azure does not say.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
@@ -319,41 +331,44 @@ const (
 
 // StagedVolume is a volume that is in use on a node.
 type StagedVolume struct {
-	// VolumeName is the name of the AzVolume.
+	// volumeName is the name of the AzVolume.
 	// +kubebuilder:validation:Pattern=`^[a-z0-9.-]+$`
 	// +kubebuilder:validation:MaxLength=63
+	// +required
 	VolumeName string `json:"volumeName"`
-	// Epoch under which it was staged.
+	// epoch under which it was staged.
+	// +required
 	Epoch int64 `json:"epoch"`
-	// Phase of the staging. More values may be added; treat an unknown one as Staged.
+	// phase of the staging. More values may be added; treat an unknown one as Staged.
+	// +required
 	Phase StagePhase `json:"phase"`
-	// Published says that the volume is mounted for a pod, or is about to be: not all of its pods have
+	// published says that the volume is mounted for a pod, or is about to be: not all of its pods have
 	// been unpublished. It is written before the first mount, and removed after the last unmount and
 	// before the kubelet removes the pod's object. If it is set and no pod on the node uses the volume,
 	// a process has outlived its pod. Node plug-ins of earlier versions do not write it.
 	// +optional
 	Published bool `json:"published,omitempty"`
-	// Filesystem that was found or made; unset for raw block and while Staging.
+	// filesystem that was found or made; unset for raw block and while Staging.
 	// +optional
 	Filesystem *FilesystemRecord `json:"filesystem,omitempty"`
-	// Device path as in "/dev/sdc".
+	// device path as in "/dev/sdc".
 	// +kubebuilder:validation:MaxLength=128
 	// +optional
 	Device string `json:"device,omitempty"`
-	// SizeBytes of the device.
+	// sizeBytes of the device.
 	// +optional
 	SizeBytes int64 `json:"sizeBytes,omitempty"`
-	// StagingPath is where the volume is staged.
+	// stagingPath is where the volume is staged.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	StagingPath string `json:"stagingPath,omitempty"`
-	// ReservationKey is the key of the persistent reservation that this node holds on the disk, as
+	// reservationKey is the key of the persistent reservation that this node holds on the disk, as
 	// in "0xad1d540000070a2c"; unset if the disk is not reserved.
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]*$`
 	// +kubebuilder:validation:MaxLength=32
 	// +optional
 	ReservationKey string `json:"reservationKey,omitempty"`
-	// UnreservedReason is why the volume was staged without a reservation although its disk may
+	// unreservedReason is why the volume was staged without a reservation although its disk may
 	// have them: the disk did not answer when it was asked. Unset otherwise.
 	// +kubebuilder:validation:MaxLength=256
 	// +optional

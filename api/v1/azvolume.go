@@ -42,12 +42,16 @@ import (
 // +kubebuilder:validation:XValidation:rule="self.spec.capacityBytes >= oldSelf.spec.capacityBytes || (has(self.status) && has(self.status.sizeBytes) && self.spec.capacityBytes >= self.status.sizeBytes)",message="spec.capacityBytes may only grow, or be reverted to no less than the size of the disk: Azure cannot shrink a disk"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || !has(oldSelf.status.primary) || has(self.status) && has(self.status.primary)",message="status.primary may not be removed: its epoch outlives each release"
 type AzVolume struct {
-	metav1.TypeMeta   `json:",inline"`
+	metav1.TypeMeta `json:",inline"`
+
+	// metadata is the standard metadata of an object.
+	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec is what was asked for.
+	// spec is what was asked for.
+	// +required
 	Spec AzVolumeSpec `json:"spec"`
-	// Status is what is.
+	// status is what is.
 	// +optional
 	Status AzVolumeStatus `json:"status,omitempty"`
 }
@@ -58,7 +62,8 @@ type AzVolume struct {
 type AzVolumeList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
-	Items           []AzVolume `json:"items"`
+	// +required
+	Items []AzVolume `json:"items"`
 }
 
 // VolumeOrigin says where a volume's disk comes from.
@@ -101,34 +106,39 @@ const (
 // +kubebuilder:validation:XValidation:rule="self.maxMountReplicaCount <= self.disk.maxShares - 1",message="spec.maxMountReplicaCount must be at most spec.disk.maxShares - 1"
 // +kubebuilder:validation:XValidation:rule="self.access == 'SingleNode' || self.maxMountReplicaCount == 0",message="spec.maxMountReplicaCount must be 0 for a MultiNode volume"
 type AzVolumeSpec struct {
-	// Origin reports whether the driver creates the disk or adopted it. More values may be added; treat an
+	// origin reports whether the driver creates the disk or adopted it. More values may be added; treat an
 	// unknown one as Adopted.
+	// +required
 	Origin VolumeOrigin `json:"origin"`
-	// Access says how many nodes may use the volume at once. More values may be added; treat an unknown
+	// access says how many nodes may use the volume at once. More values may be added; treat an unknown
 	// one as SingleNode.
+	// +required
 	Access AccessPattern `json:"access"`
-	// CapacityBytes is the wanted size in bytes, a multiple of 1 GiB for a disk that
+	// capacityBytes is the wanted size in bytes, a multiple of 1 GiB for a disk that
 	// the driver creates.
 	// +kubebuilder:validation:Minimum=1
+	// +required
 	CapacityBytes int64 `json:"capacityBytes"`
-	// MaxMountReplicaCount is the number of attachment replicas to keep besides the
+	// maxMountReplicaCount is the number of attachment replicas to keep besides the
 	// primary: 0 to disk.maxShares - 1. An administrator may change it, also with kubectl scale.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=14
+	// +required
 	MaxMountReplicaCount int32 `json:"maxMountReplicaCount"`
-	// Disk holds the disk's identity and its parameters.
+	// disk holds the disk's identity and its parameters.
+	// +required
 	Disk DiskParameters `json:"disk"`
-	// Source is the disk or snapshot whose content the disk starts with.
+	// source is the disk or snapshot whose content the disk starts with.
 	// +optional
 	Source *VolumeSource `json:"source,omitempty"`
-	// Filesystem is the filesystem of the volume; unset for raw block.
+	// filesystem is the filesystem of the volume; unset for raw block.
 	// +optional
 	Filesystem *Filesystem `json:"filesystem,omitempty"`
-	// ClaimRef is the PersistentVolumeClaim for which the volume was provisioned, or that had its
+	// claimRef is the PersistentVolumeClaim for which the volume was provisioned, or that had its
 	// PersistentVolume when the disk was adopted. It is a record: status.claimRef is the claim of now.
 	// +optional
 	ClaimRef *ClaimReference `json:"claimRef,omitempty"`
-	// DeletionPolicy is what becomes of the disk when the AzVolume is deleted; Retain if it is unset, except
+	// deletionPolicy is what becomes of the disk when the AzVolume is deleted; Retain if it is unset, except
 	// for a disk whose creation was not completed. CSI's DeleteVolume sets Delete before it deletes the
 	// AzVolume; it is Retain again if the volume is used or to be retained after all. More values may be
 	// added; treat an unknown one as Retain.
@@ -149,15 +159,17 @@ const (
 
 // ClaimReference names a PersistentVolumeClaim in any namespace.
 type ClaimReference struct {
-	// Namespace of the claim.
+	// namespace of the claim.
 	// +kubebuilder:validation:Pattern=`^[a-z0-9-]+$`
 	// +kubebuilder:validation:MaxLength=63
+	// +required
 	Namespace string `json:"namespace"`
-	// Name of the claim.
+	// name of the claim.
 	// +kubebuilder:validation:Pattern=`^[a-z0-9.-]+$`
 	// +kubebuilder:validation:MaxLength=253
+	// +required
 	Name string `json:"name"`
-	// UID of the claim, where it is known.
+	// uid of the claim, where it is known.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9-]*$`
 	// +kubebuilder:validation:MaxLength=64
@@ -185,57 +197,62 @@ func (r *ClaimReference) String() string {
 // +kubebuilder:validation:XValidation:rule="(has(self.zone) && self.zone != \"\") ? (has(oldSelf.zone) && self.zone == oldSelf.zone) : (!has(oldSelf.zone) || oldSelf.zone == \"\")",message="spec.disk.zone is immutable"
 // +kubebuilder:validation:XValidation:rule="(has(self.writeAcceleratorEnabled) && self.writeAcceleratorEnabled) == (has(oldSelf.writeAcceleratorEnabled) && oldSelf.writeAcceleratorEnabled)",message="spec.disk.writeAcceleratorEnabled is immutable"
 type DiskParameters struct {
-	// SubscriptionID is the subscription of the disk.
+	// subscriptionID is the subscription of the disk.
 	// +kubebuilder:validation:Pattern=`^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$`
 	// +kubebuilder:validation:MaxLength=36
+	// +required
 	SubscriptionID string `json:"subscriptionID"`
-	// ResourceGroup is the resource group of the disk.
+	// resourceGroup is the resource group of the disk.
 	// +kubebuilder:validation:MaxLength=90
 	// +kubebuilder:validation:Pattern=`^[\p{L}\p{N}_()-][\p{L}\p{N}_().-]*$`
+	// +required
 	ResourceGroup string `json:"resourceGroup"`
-	// Name is the disk's name at Azure.
+	// name is the disk's name at Azure.
 	// +kubebuilder:validation:MaxLength=80
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_][A-Za-z0-9_.-]*$`
+	// +required
 	Name string `json:"name"`
-	// Location is the Azure region, as in "eastus".
+	// location is the Azure region, as in "eastus".
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]*$`
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	Location string `json:"location,omitempty"`
-	// Zone is the availability zone within the region, as in "1"; empty for a disk
+	// zone is the availability zone within the region, as in "1"; empty for a disk
 	// that is regional or zone-redundant.
 	// +kubebuilder:validation:Pattern=`^[0-9]*$`
 	// +kubebuilder:validation:MaxLength=3
 	// +optional
 	Zone string `json:"zone,omitempty"`
-	// MaxShares is the number of VMs that may attach the disk at once.
+	// maxShares is the number of VMs that may attach the disk at once.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=15
+	// +required
 	MaxShares int32 `json:"maxShares"`
-	// CachingMode is the host caching of the attachments: that of the PersistentVolume, which a publish
+	// cachingMode is the host caching of the attachments: that of the PersistentVolume, which a publish
 	// updates; None for shared disks.
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_]+$`
 	// +kubebuilder:validation:MaxLength=64
+	// +required
 	CachingMode string `json:"cachingMode"`
-	// ModifiedCachingMode is the host caching that a VolumeAttributesClass has set since the disk
+	// modifiedCachingMode is the host caching that a VolumeAttributesClass has set since the disk
 	// was created, from the next attach on. It takes precedence over CachingMode, which is that of
 	// the PersistentVolume.
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_]*$`
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	ModifiedCachingMode string `json:"modifiedCachingMode,omitempty"`
-	// IOPSPerGiB is the number of IOPS for each GiB to which diskIOPSReadWrite is raised when the
+	// iopsPerGiB is the number of IOPS for each GiB to which diskIOPSReadWrite is raised when the
 	// disk grows (UltraSSD_LRS, PremiumV2_LRS).
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	// +optional
 	IOPSPerGiB int64 `json:"iopsPerGiB,omitempty"`
-	// WriteAcceleratorEnabled turns the write accelerator on.
+	// writeAcceleratorEnabled turns the write accelerator on.
 	// +optional
 	WriteAcceleratorEnabled bool `json:"writeAcceleratorEnabled,omitempty"`
-	// PersistentReservations reports whether the nodes that use the volume reserve its disk; empty
-	// means Auto. It takes effect when the volume is staged next. An administrator may change it. More values may be added; treat an
-	// unknown one as Auto.
+	// persistentReservations reports whether the nodes that use the volume reserve its disk; empty means
+	// Auto. It takes effect when the volume is staged next. An administrator may change it. More values may
+	// be added; treat an unknown one as Auto.
 	// +optional
 	PersistentReservations ReservationMode `json:"persistentReservations,omitempty"`
 	DiskSettings           `json:",inline"`
@@ -246,9 +263,10 @@ type DiskParameters struct {
 //
 // +kubebuilder:validation:XValidation:rule="self.type == oldSelf.type",message="spec.filesystem.type is immutable"
 type Filesystem struct {
-	// Type as in "ext4". A node refuses to make one that it does not know.
+	// type as in "ext4". A node refuses to make one that it does not know.
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_]+$`
 	// +kubebuilder:validation:MaxLength=64
+	// +required
 	Type              string `json:"type"`
 	FilesystemOptions `json:",inline"`
 }
@@ -257,12 +275,12 @@ type Filesystem struct {
 //
 // +kubebuilder:validation:XValidation:rule="has(self.diskID) != has(self.snapshotID)",message="exactly one of diskID and snapshotID must be set"
 type VolumeSource struct {
-	// DiskID is the resource ID of the disk to clone.
+	// diskID is the resource ID of the disk to clone.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	DiskID string `json:"diskID,omitempty"`
-	// SnapshotID is the resource ID of the snapshot to restore.
+	// snapshotID is the resource ID of the snapshot to restore.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
@@ -297,54 +315,54 @@ const (
 
 // AzVolumeStatus is what is.
 type AzVolumeStatus struct {
-	// State is the life-cycle state of the disk, for display: programs read the conditions. More values may be
+	// state is the life-cycle state of the disk, for display: programs read the conditions. More values may be
 	// added; treat an unknown one as Pending.
 	// +optional
 	State VolumeState `json:"state,omitempty"`
-	// DiskID is the disk's resource ID at Azure; it is also the CSI volume handle.
+	// diskID is the disk's resource ID at Azure; it is also the CSI volume handle.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	DiskID string `json:"diskID,omitempty"`
-	// SizeBytes is the size of the disk at Azure in bytes.
+	// sizeBytes is the size of the disk at Azure in bytes.
 	// +optional
 	SizeBytes int64 `json:"sizeBytes,omitempty"`
-	// Size is sizeBytes as a quantity, as in "10Gi", because kubectl get cannot make one.
+	// size is sizeBytes as a quantity, as in "10Gi", because kubectl get cannot make one.
 	// +optional
 	Size *resource.Quantity `json:"size,omitempty"`
-	// Applied are the settings of spec.disk to which the disk has been brought. The disk is changed
+	// applied are the settings of spec.disk to which the disk has been brought. The disk is changed
 	// when spec.disk says something else; without it the disk is read first.
 	// +optional
 	Applied *AppliedSettings `json:"applied,omitempty"`
-	// UpdateWantedTime is when it was first seen that the disk has to be changed. For half a second from
+	// updateWantedTime is when it was first seen that the disk has to be changed. For half a second from
 	// then on changes are gathered, so that they reach Azure in one call. Unset when the disk is as
 	// it should be.
 	// +optional
 	UpdateWantedTime *metav1.MicroTime `json:"updateWantedTime,omitempty"`
-	// RefusedCapacity is the last growth that was refused, unless one has succeeded since.
+	// refusedCapacity is the last growth that was refused, unless one has succeeded since.
 	// +optional
 	RefusedCapacity *Refusal `json:"refusedCapacity,omitempty"`
-	// RefusedSettings is the last change of the settings that was refused, unless one has succeeded
+	// refusedSettings is the last change of the settings that was refused, unless one has succeeded
 	// since.
 	// +optional
 	RefusedSettings *Refusal `json:"refusedSettings,omitempty"`
-	// Conversion of the disk to another SKU that continues at Azure; unset if there is none.
+	// conversion of the disk to another SKU that continues at Azure; unset if there is none.
 	// +optional
 	Conversion *Conversion `json:"conversion,omitempty"`
-	// Disk is the disk as Azure described it when the driver read it last: after Azure had refused
+	// disk is the disk as Azure described it when the driver read it last: after Azure had refused
 	// to attach it, or after a change that found it different from spec.disk. Where it differs from
 	// spec.disk, the driver uses it.
 	// +optional
 	Disk *DiskReading `json:"disk,omitempty"`
-	// Filesystem records the filesystem that was made on the disk. While it is set,
+	// filesystem records the filesystem that was made on the disk. While it is set,
 	// a device that carries another one is refused (law 4).
 	// +optional
 	Filesystem *FilesystemRecord `json:"filesystem,omitempty"`
-	// Fencing is how the node that has the volume staged, or had it staged last, is fenced if it is
+	// fencing is how the node that has the volume staged, or had it staged last, is fenced if it is
 	// lost, according to that node's report. Unset before the first use. More values may be added; treat
 	// an unknown one as ForcedDetach.
 	// +optional
 	Fencing FencingMethod `json:"fencing,omitempty"`
-	// ConfirmedUID is the UID of this AzVolume once the disk is known to be used by this cluster:
+	// confirmedUID is the UID of this AzVolume once the disk is known to be used by this cluster:
 	// the disk was created for this object, or the node that holds the ownership has staged it and
 	// its attachment is exclusive. As long as it is not, also in an object that was restored from a
 	// backup with its status and has another UID, Azure is asked for VMs outside of this cluster that
@@ -356,39 +374,39 @@ type AzVolumeStatus struct {
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	ConfirmedUID types.UID `json:"confirmedUID,omitempty"`
-	// ClaimRef is the claim to which the PersistentVolume of the disk is bound, as it was seen last. It
+	// claimRef is the claim to which the PersistentVolume of the disk is bound, as it was seen last. It
 	// follows the PersistentVolume; unset until the disk has one that is bound.
 	// +optional
 	ClaimRef *ClaimReference `json:"claimRef,omitempty"`
-	// PersistentVolume is the PersistentVolume of the disk as it was seen last; of several, one of
+	// persistentVolume is the PersistentVolume of the disk as it was seen last; of several, one of
 	// them. When it is deleted and the disk is not to be deleted with it, the driver deletes the
 	// AzVolume as soon as no node uses the disk, and the disk remains at Azure.
 	// +kubebuilder:validation:Pattern=`^[a-z0-9.-]+$`
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	PersistentVolume string `json:"persistentVolume,omitempty"`
-	// Primary is the ownership of a SingleNode volume: which node may use it. Its epoch outlives
+	// primary is the ownership of a SingleNode volume: which node may use it. Its epoch outlives
 	// the release.
 	// +optional
 	Primary *Ownership `json:"primary,omitempty"`
-	// LastReleasedTime is when the volume last lost its primary. Five minutes
+	// lastReleasedTime is when the volume last lost its primary. Five minutes
 	// later the replicas are cleaned up unless there is a primary again.
 	// +optional
 	LastReleasedTime *metav1.Time `json:"lastReleasedTime,omitempty"`
-	// LastRelease says which node released the volume last, and by what proof.
+	// lastRelease says which node released the volume last, and by what proof.
 	// +optional
 	LastRelease *ReleaseRecord `json:"lastRelease,omitempty"`
-	// Replicas says how many attachment replicas there are. Unset for a volume that is to have
+	// replicas says how many attachment replicas there are. Unset for a volume that is to have
 	// none.
 	// +optional
 	Replicas *ReplicaCount `json:"replicas,omitempty"`
-	// Operation is the Azure operation in flight, if any.
+	// operation is the Azure operation in flight, if any.
 	// +optional
 	Operation *Operation `json:"operation,omitempty"`
-	// Error is the last failure of the step that State names; unset on success.
+	// error is the last failure of the step that State names; unset on success.
 	// +optional
 	Error *Error `json:"error,omitempty"`
-	// Conditions of the volume: Ready, Updated, DiskAsRecorded, WritesKept, ReplicasAttached, Published. The
+	// conditions of the volume: Ready, Updated, DiskAsRecorded, WritesKept, ReplicasAttached, Published. The
 	// message of ReplicasAttached names the nodes that take no replica, and why.
 	// +optional
 	// +listType=map
@@ -396,7 +414,7 @@ type AzVolumeStatus struct {
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:XValidation:rule="self.all(c, c.message.size() <= 1024)",message="a message has at most 1024 characters"
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// ObservedGeneration is the generation that this status speaks of.
+	// observedGeneration is the generation that this status speaks of.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 }
@@ -404,29 +422,30 @@ type AzVolumeStatus struct {
 // DiskReading is what Azure says of a disk that decides how, and where, it can be attached. A
 // client of Azure can change all of it.
 type DiskReading struct {
-	// ReadTime is when Azure was asked last. If Azure has never answered, only the times are set.
+	// readTime is when Azure was asked last. If Azure has never answered, only the times are set.
+	// +required
 	ReadTime metav1.Time `json:"readTime"`
-	// ChangedTime is when the driver first read the values below: what it asked Azure for until
+	// changedTime is when the driver first read the values below: what it asked Azure for until
 	// then was decided from other values.
 	// +optional
 	ChangedTime *metav1.Time `json:"changedTime,omitempty"`
-	// SKUName is the disk's SKU.
+	// skuName is the disk's SKU.
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_]*$`
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	SKUName string `json:"skuName,omitempty"`
-	// MaxShares is the number of VMs that may attach the disk at once.
+	// maxShares is the number of VMs that may attach the disk at once.
 	// +optional
 	MaxShares int32 `json:"maxShares,omitempty"`
-	// Zone is the disk's availability zone.
+	// zone is the disk's availability zone.
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	Zone string `json:"zone,omitempty"`
-	// DiskEncryptionSetID is the disk encryption set with which the disk is encrypted.
+	// diskEncryptionSetID is the disk encryption set with which the disk is encrypted.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	DiskEncryptionSetID string `json:"diskEncryptionSetID,omitempty"`
-	// UnrecordedVMs are the resource IDs of the VMs that had the disk at ReadTime without an
+	// unrecordedVMs are the resource IDs of the VMs that had the disk at ReadTime without an
 	// AzVolumeAttachment.
 	// +optional
 	// +listType=atomic
@@ -480,19 +499,23 @@ func (v *AzVolume) Leaving() bool {
 
 // ReplicaCount counts the attachment replicas of a volume.
 type ReplicaCount struct {
-	// Ready is how many of the wanted replicas are attached.
+	// ready is how many of the wanted replicas are attached.
+	// +required
 	Ready int32 `json:"ready"`
-	// Wanted is how many replicas there should be now: spec.maxMountReplicaCount while the volume
+	// wanted is how many replicas there should be now: spec.maxMountReplicaCount while the volume
 	// is in use and for a while after, else 0.
+	// +required
 	Wanted int32 `json:"wanted"`
 }
 
 // FilesystemRecord identifies a filesystem that was made on a disk.
 type FilesystemRecord struct {
-	// Type as in "ext4".
+	// type as in "ext4".
 	// +kubebuilder:validation:MaxLength=32
+	// +required
 	Type string `json:"type"`
-	// UUID as blkid prints it, in lower case.
+	// uuid as blkid prints it, in lower case.
 	// +kubebuilder:validation:MaxLength=64
+	// +required
 	UUID string `json:"uuid"`
 }

@@ -29,12 +29,16 @@ import (
 // +kubebuilder:validation:XValidation:rule="!(has(oldSelf.status) && has(oldSelf.status.proof) && oldSelf.status.proof.type == 'Preempted' && oldSelf.status.proof.epoch >= oldSelf.spec.epoch) || (self.spec.role == oldSelf.spec.role && self.spec.epoch == oldSelf.spec.epoch)",message="an attachment with a proof of the type Preempted is deleted, and its role and epoch are not changed: the disk may still be attached to the node that was fenced"
 // +kubebuilder:validation:XValidation:rule="!(has(oldSelf.status) && has(oldSelf.status.proof) && oldSelf.status.proof.type == 'Preempted' && oldSelf.status.proof.epoch >= oldSelf.spec.epoch) || (has(self.status) && has(self.status.proof) && (self.status.proof == oldSelf.status.proof || self.status.proof.type in ['Detached', 'VMDown'] && self.status.proof.epoch >= oldSelf.status.proof.epoch)) || (has(oldSelf.status.vmID) && (!has(self.status) || !has(self.status.vmID) && !has(self.status.uid) && !has(self.status.proof)))",message="a proof of the type Preempted is replaced by Detached or VMDown only, or discarded with the VM and the UID of a status that was restored from a backup"
 type AzVolumeAttachment struct {
-	metav1.TypeMeta   `json:",inline"`
+	metav1.TypeMeta `json:",inline"`
+
+	// metadata is the standard metadata of an object.
+	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec is what is wanted.
+	// spec is what is wanted.
+	// +required
 	Spec AzVolumeAttachmentSpec `json:"spec"`
-	// Status is what is.
+	// status is what is.
 	// +optional
 	Status AzVolumeAttachmentStatus `json:"status,omitempty"`
 }
@@ -45,7 +49,8 @@ type AzVolumeAttachment struct {
 type AzVolumeAttachmentList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
-	Items           []AzVolumeAttachment `json:"items"`
+	// +required
+	Items []AzVolumeAttachment `json:"items"`
 }
 
 // Role is what a node is to a volume.
@@ -67,23 +72,27 @@ const (
 // +kubebuilder:validation:XValidation:rule="self.epoch >= oldSelf.epoch",message="spec.epoch may only grow"
 // +kubebuilder:validation:XValidation:rule="self.role != 'Primary' || self.epoch > 0",message="a Primary carries the epoch of its ownership, which is at least 1"
 type AzVolumeAttachmentSpec struct {
-	// VolumeName is the name of the AzVolume.
+	// volumeName is the name of the AzVolume.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:Pattern=`^[a-z0-9.-]+$`
 	// +kubebuilder:validation:MaxLength=63
+	// +required
 	VolumeName string `json:"volumeName"`
-	// NodeName is the name of the node and of its AzDriverNode.
+	// nodeName is the name of the node and of its AzDriverNode.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:Pattern=`^[a-z0-9.-]+$`
 	// +kubebuilder:validation:MaxLength=253
+	// +required
 	NodeName string `json:"nodeName"`
-	// Role that is wanted. More values may be added; treat an unknown one as Replica.
+	// role that is wanted. More values may be added; treat an unknown one as Replica.
+	// +required
 	Role Role `json:"role"`
-	// Epoch of the ownership under which the role Primary was given. For a Replica it is
+	// epoch of the ownership under which the role Primary was given. For a Replica it is
 	// the last epoch under which it was Primary, or 0.
 	// +kubebuilder:validation:Minimum=0
+	// +required
 	Epoch int64 `json:"epoch"`
-	// ReadOnly says that the volume was published to the node for reading only: the node mounts it
+	// readOnly says that the volume was published to the node for reading only: the node mounts it
 	// so, and write-protects the device of a raw block volume. It means nothing for a Replica. An administrator may
 	// change it.
 	// +optional
@@ -108,30 +117,30 @@ const (
 
 // AzVolumeAttachmentStatus is what is.
 type AzVolumeAttachmentStatus struct {
-	// State of the attachment at Azure, for display: programs read the conditions. More values may be added;
+	// state of the attachment at Azure, for display: programs read the conditions. More values may be added;
 	// treat an unknown one as Pending.
 	// +optional
 	State AttachmentState `json:"state,omitempty"`
-	// Role that the driver has seen through: set once State is Attached. More values may be added; treat an
+	// role that the driver has seen through: set once State is Attached. More values may be added; treat an
 	// unknown one as Replica.
 	// +optional
 	Role Role `json:"role,omitempty"`
-	// LUN of the disk at the VM; set once State is Attached. If State is AttachmentFailed, the VM
+	// lun of the disk at the VM; set once State is Attached. If State is AttachmentFailed, the VM
 	// lists the disk there although the attach has failed.
 	// +optional
 	LUN *int32 `json:"lun,omitempty"`
-	// Exclusive is true if Azure, asked after this attach, listed the disk at no VM outside of this
+	// exclusive is true if Azure, asked after this attach, listed the disk at no VM outside of this
 	// cluster. Only then may the node take the disk's reservation from a key of another cluster.
 	// It is unset when State is not Attached, and when Azure contradicts the attachment, so it never
 	// is about an earlier attach.
 	// +optional
 	Exclusive bool `json:"exclusive,omitempty"`
-	// VMID is the VM to which the disk is attached, recorded before the first call to Azure, so
+	// vmID is the VM to which the disk is attached, recorded before the first call to Azure, so
 	// that it is known even if the AzDriverNode is deleted.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	VMID string `json:"vmID,omitempty"`
-	// UID of the AzVolumeAttachment, recorded with the VM. An object that was restored from a
+	// uid of the AzVolumeAttachment, recorded with the VM. An object that was restored from a
 	// backup has another UID than the status that was restored with it, and such a status is
 	// discarded: the VM that it names may be another cluster's.
 	// +kubebuilder:validation:Type=string
@@ -139,23 +148,23 @@ type AzVolumeAttachmentStatus struct {
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	UID types.UID `json:"uid,omitempty"`
-	// Proof that the node released the volume, and the epoch for which it did (law 3).
+	// proof that the node released the volume, and the epoch for which it did (law 3).
 	// +optional
 	Proof *ReleaseProof `json:"proof,omitempty"`
-	// Operation is the Azure operation in flight, if any.
+	// operation is the Azure operation in flight, if any.
 	// +optional
 	Operation *Operation `json:"operation,omitempty"`
-	// Error is the last failure of the step that State names; unset on success.
+	// error is the last failure of the step that State names; unset on success.
 	// +optional
 	Error *Error `json:"error,omitempty"`
-	// Conditions of the attachment: Attached.
+	// conditions of the attachment: Attached.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:XValidation:rule="self.all(c, c.message.size() <= 1024)",message="a message has at most 1024 characters"
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// ObservedGeneration is the generation that this status speaks of.
+	// observedGeneration is the generation that this status speaks of.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 }
@@ -181,18 +190,21 @@ const (
 //
 // +kubebuilder:validation:XValidation:rule="(self.type == 'Preempted') == has(self.preemption)",message="preemption is set for the type Preempted, and only then"
 type ReleaseProof struct {
-	// Type of the proof. More values may be added; treat an unknown one as a proof after which the disk may
+	// type of the proof. More values may be added; treat an unknown one as a proof after which the disk may
 	// still be attached.
+	// +required
 	Type ProofType `json:"type"`
-	// Epoch up to which the node can no longer write.
+	// epoch up to which the node can no longer write.
+	// +required
 	Epoch int64 `json:"epoch"`
-	// ProvenTime is when the proof was established.
+	// provenTime is when the proof was established.
+	// +required
 	ProvenTime metav1.Time `json:"provenTime"`
-	// Message names the observation, for users to read.
+	// message names the observation, for users to read.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Message string `json:"message,omitempty"`
-	// Preemption is set for the type Preempted.
+	// preemption is set for the type Preempted.
 	// +optional
 	Preemption *Preemption `json:"preemption,omitempty"`
 }

@@ -437,8 +437,8 @@ func TestOneGetAnswersWhereTheDiskIs(t *testing.T) {
 		}
 	}
 	var found apiv1.AzVolumeList
-	if err := c.List(t.Context(), &found, client.InNamespace(namespace),
-		client.MatchingFields{"status.claimRef.namespace": "shop", "status.claimRef.name": "data"}); err != nil || len(found.Items) != 1 {
+	of := client.MatchingFields{"status.claimRef.namespace": "shop", "status.claimRef.name": "data"}
+	if err := c.List(t.Context(), &found, client.InNamespace(namespace), of); err != nil || len(found.Items) != 1 {
 		t.Errorf("the AzVolume of a claim: got %d and %v, want 1", len(found.Items), err)
 	}
 }

@@ -9,54 +9,55 @@ import (
 
 // DiskSettings are the parameters of a disk that can be changed while it exists.
 type DiskSettings struct {
-	// SKUName is the storage account type. Azure may add more: the driver creates disks of those that it
+	// skuName is the storage account type. Azure may add more: the driver creates disks of those that it
 	// knows, and adopts and attaches disks of all.
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_]+$`
 	// +kubebuilder:validation:MaxLength=64
+	// +required
 	SKUName string `json:"skuName"`
-	// DiskIOPSReadWrite is the provisioned IOPS (UltraSSD_LRS, PremiumV2_LRS).
+	// diskIOPSReadWrite is the provisioned IOPS (UltraSSD_LRS, PremiumV2_LRS).
 	// +optional
 	DiskIOPSReadWrite *int64 `json:"diskIOPSReadWrite,omitempty"`
-	// DiskMBpsReadWrite is the provisioned throughput in MB/s (UltraSSD_LRS, PremiumV2_LRS).
+	// diskMBpsReadWrite is the provisioned throughput in MB/s (UltraSSD_LRS, PremiumV2_LRS).
 	// +optional
 	DiskMBpsReadWrite *int64 `json:"diskMBpsReadWrite,omitempty"`
-	// DiskIOPSReadOnly is the provisioned IOPS of the VMs that share the disk read-only
+	// diskIOPSReadOnly is the provisioned IOPS of the VMs that share the disk read-only
 	// (UltraSSD_LRS, PremiumV2_LRS).
 	// +optional
 	DiskIOPSReadOnly *int64 `json:"diskIOPSReadOnly,omitempty"`
-	// DiskMBpsReadOnly is the provisioned throughput in MB/s of the VMs that share the disk
+	// diskMBpsReadOnly is the provisioned throughput in MB/s of the VMs that share the disk
 	// read-only (UltraSSD_LRS, PremiumV2_LRS).
 	// +optional
 	DiskMBpsReadOnly *int64 `json:"diskMBpsReadOnly,omitempty"`
-	// Tier is the performance tier, as in "P30", above that of the size (Premium_LRS, Premium_ZRS).
+	// tier is the performance tier, as in "P30", above that of the size (Premium_LRS, Premium_ZRS).
 	// +kubebuilder:validation:Pattern=`^([A-Z][0-9]+)?$`
 	// +kubebuilder:validation:MaxLength=4
 	// +optional
 	Tier string `json:"tier,omitempty"`
-	// BurstingEnabled turns on-demand bursting on.
+	// burstingEnabled turns on-demand bursting on.
 	// +optional
 	BurstingEnabled bool `json:"burstingEnabled,omitempty"`
-	// NetworkAccessPolicy is who may export or import the disk.
+	// networkAccessPolicy is who may export or import the disk.
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_]*$`
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	NetworkAccessPolicy string `json:"networkAccessPolicy,omitempty"`
-	// PublicNetworkAccess reports whether the disk may be reached from the internet.
+	// publicNetworkAccess reports whether the disk may be reached from the internet.
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_]*$`
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	PublicNetworkAccess string `json:"publicNetworkAccess,omitempty"`
-	// DiskAccessID is the resource ID of the disk access resource (AllowPrivate only).
+	// diskAccessID is the resource ID of the disk access resource (AllowPrivate only).
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	DiskAccessID string `json:"diskAccessID,omitempty"`
-	// Tags are those that the driver, or a user through the driver, has set on the disk. The disk
+	// tags are those that the driver, or a user through the driver, has set on the disk. The disk
 	// may have more.
 	// +kubebuilder:validation:MaxProperties=50
 	// +kubebuilder:validation:XValidation:rule="self.all(name, name.size() <= 512 && self[name].size() <= 256)",message="the name of a tag has at most 512 characters, and its value at most 256"
 	// +optional
 	Tags map[string]string `json:"tags,omitempty"`
-	// RemovedTags are the names of the tags that the VolumeAttributesClass removes from the disk,
+	// removedTags are the names of the tags that the VolumeAttributesClass removes from the disk,
 	// without regard to case.
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=50
@@ -75,27 +76,27 @@ type DiskSettings struct {
 // +kubebuilder:validation:XValidation:rule="(has(self.optimizedForFrequentAttach) && self.optimizedForFrequentAttach) == (has(oldSelf.optimizedForFrequentAttach) && oldSelf.optimizedForFrequentAttach)",message="spec.disk.optimizedForFrequentAttach is immutable"
 // +kubebuilder:validation:XValidation:rule="(has(self.actionOnDiskDelay) && self.actionOnDiskDelay != \"\") ? (has(oldSelf.actionOnDiskDelay) && self.actionOnDiskDelay == oldSelf.actionOnDiskDelay) : (!has(oldSelf.actionOnDiskDelay) || oldSelf.actionOnDiskDelay == \"\")",message="spec.disk.actionOnDiskDelay is immutable"
 type ImmutableDiskSettings struct {
-	// LogicalSectorSizeBytes is 512 or 4096 bytes (UltraSSD_LRS, PremiumV2_LRS).
+	// logicalSectorSizeBytes is 512 or 4096 bytes (UltraSSD_LRS, PremiumV2_LRS).
 	// +kubebuilder:validation:Minimum=512
 	// +kubebuilder:validation:Maximum=65536
 	// +optional
 	LogicalSectorSizeBytes *int32 `json:"logicalSectorSizeBytes,omitempty"`
-	// DiskEncryptionSetID is the resource ID of the disk encryption set.
+	// diskEncryptionSetID is the resource ID of the disk encryption set.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	DiskEncryptionSetID string `json:"diskEncryptionSetID,omitempty"`
-	// DiskEncryptionType is the encryption type that belongs to the disk encryption set.
+	// diskEncryptionType is the encryption type that belongs to the disk encryption set.
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_]*$`
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	DiskEncryptionType string `json:"diskEncryptionType,omitempty"`
-	// PerformancePlusEnabled turns performance plus on.
+	// performancePlusEnabled turns performance plus on.
 	// +optional
 	PerformancePlusEnabled bool `json:"performancePlusEnabled,omitempty"`
-	// OptimizedForFrequentAttach asks Azure to optimise for more than five attaches a day.
+	// optimizedForFrequentAttach asks Azure to optimise for more than five attaches a day.
 	// +optional
 	OptimizedForFrequentAttach bool `json:"optimizedForFrequentAttach,omitempty"`
-	// ActionOnDiskDelay is what Azure does when the disk stops answering.
+	// actionOnDiskDelay is what Azure does when the disk stops answering.
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_]*$`
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
@@ -110,22 +111,22 @@ type ImmutableDiskSettings struct {
 // +kubebuilder:validation:XValidation:rule="has(self.bytesPerInode) == has(oldSelf.bytesPerInode) && (!has(self.bytesPerInode) || self.bytesPerInode == oldSelf.bytesPerInode)",message="spec.filesystem.bytesPerInode is immutable"
 // +kubebuilder:validation:XValidation:rule="has(self.numberOfInodes) == has(oldSelf.numberOfInodes) && (!has(self.numberOfInodes) || self.numberOfInodes == oldSelf.numberOfInodes)",message="spec.filesystem.numberOfInodes is immutable"
 type FilesystemOptions struct {
-	// BlockSizeBytes is the size of a block in bytes (ext2, ext3, ext4, xfs). More values may be added; treat an
+	// blockSizeBytes is the size of a block in bytes (ext2, ext3, ext4, xfs). More values may be added; treat an
 	// unknown one as any other size.
 	// +kubebuilder:validation:Enum=1024;2048;4096
 	// +optional
 	BlockSizeBytes int64 `json:"blockSizeBytes,omitempty"`
-	// InodeSizeBytes is the size of an inode in bytes (ext2, ext3, ext4, xfs). More values may be added; treat
+	// inodeSizeBytes is the size of an inode in bytes (ext2, ext3, ext4, xfs). More values may be added; treat
 	// an unknown one as any other size.
 	// +kubebuilder:validation:Enum=128;256;512;1024;2048;4096
 	// +optional
 	InodeSizeBytes int64 `json:"inodeSizeBytes,omitempty"`
-	// BytesPerInode is the size in bytes for which there is one inode (ext2, ext3, ext4).
+	// bytesPerInode is the size in bytes for which there is one inode (ext2, ext3, ext4).
 	// +kubebuilder:validation:Minimum=1024
 	// +kubebuilder:validation:Maximum=67108864
 	// +optional
 	BytesPerInode int64 `json:"bytesPerInode,omitempty"`
-	// NumberOfInodes is the number of inodes (ext2, ext3, ext4).
+	// numberOfInodes is the number of inodes (ext2, ext3, ext4).
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=4294967295
 	// +optional
@@ -134,7 +135,8 @@ type FilesystemOptions struct {
 
 // AppliedSettings are the settings to which the disk at Azure has been brought.
 type AppliedSettings struct {
-	// Generation of the AzVolume whose spec asked for them.
+	// generation of the AzVolume whose spec asked for them.
+	// +required
 	Generation int64 `json:"generation"`
 	// DiskSettings are the settings.
 	DiskSettings `json:",inline"`
@@ -144,7 +146,8 @@ type AppliedSettings struct {
 // permanently. The spec that requested it is reverted to what is applied, so that it blocks no
 // other change.
 type Refusal struct {
-	// Generation of the AzVolume whose spec was refused.
+	// generation of the AzVolume whose spec was refused.
+	// +required
 	Generation int64 `json:"generation"`
 	// Error says why.
 	Error `json:",inline"`
@@ -153,12 +156,15 @@ type Refusal struct {
 // Conversion is a change of a disk's SKU that continues in the background at Azure, while the disk
 // is in use.
 type Conversion struct {
-	// Percent that is done.
+	// percent that is done.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
+	// +required
 	Percent int32 `json:"percent"`
-	// StartTime is when it was first seen.
+	// startTime is when it was first seen.
+	// +required
 	StartTime metav1.Time `json:"startTime"`
-	// ObservedTime is when Azure was asked last.
+	// observedTime is when Azure was asked last.
+	// +required
 	ObservedTime metav1.Time `json:"observedTime"`
 }

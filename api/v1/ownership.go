@@ -56,26 +56,28 @@ const (
 // +kubebuilder:validation:XValidation:rule="self.state != 'Released' || oldSelf.state != 'Held'",message="an ownership that is Held is Releasing before it is Released"
 // +kubebuilder:validation:XValidation:rule="!(has(oldSelf.cause) && oldSelf.cause == 'NodeLost') || self.state == 'Released' || (self.state == 'Releasing' && self.cause == 'NodeLost')",message="an ownership that is Releasing because its node was lost has to be Released first"
 type Ownership struct {
-	// NodeName is the node that holds the ownership; unset when Released.
+	// nodeName is the node that holds the ownership; unset when Released.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:Pattern=`^[a-z0-9.-]+$`
 	// +kubebuilder:validation:MaxLength=253
 	NodeName string `json:"nodeName,omitempty"`
-	// Epoch grows each time the ownership is acquired and never shrinks. 0: it was never acquired.
+	// epoch grows each time the ownership is acquired and never shrinks. 0: it was never acquired.
 	// +kubebuilder:validation:Minimum=0
+	// +required
 	Epoch int64 `json:"epoch"`
-	// State of the ownership. More values may be added; treat an unknown one as Releasing.
+	// state of the ownership. More values may be added; treat an unknown one as Releasing.
+	// +required
 	State OwnershipState `json:"state"`
-	// LastTransitionTime is when the state was entered.
+	// lastTransitionTime is when the state was entered.
 	// +optional
 	LastTransitionTime *metav1.Time `json:"lastTransitionTime,omitempty"`
-	// Cause is why the release was started; set while Releasing. NodeLost is a decision that the
+	// cause is why the release was started; set while Releasing. NodeLost is a decision that the
 	// driver carries out even if the node is healthy again: the proof comes from Azure. More values may be
 	// added; treat an unknown one as Unpublished.
 	// +optional
 	Cause ReleaseCause `json:"cause,omitempty"`
-	// Exclusive is true if Azure, asked before this ownership was acquired, listed the disk at no VM
+	// exclusive is true if Azure, asked before this ownership was acquired, listed the disk at no VM
 	// outside of this cluster. Azure is asked unless it is confirmed that this cluster uses
 	// the disk, so a planned move does not set it. It is for users to read: what the node may do depends
 	// on the AzVolumeAttachment, whose exclusive names one attach.
@@ -85,14 +87,16 @@ type Ownership struct {
 
 // ReleaseRecord says which node released a volume last, and by what proof.
 type ReleaseRecord struct {
-	// NodeName of the node that held the ownership.
+	// nodeName of the node that held the ownership.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:Pattern=`^[a-z0-9.-]+$`
 	// +kubebuilder:validation:MaxLength=253
+	// +required
 	NodeName string `json:"nodeName"`
-	// Cause of the release. More values may be added; treat an unknown one as Unpublished.
+	// cause of the release. More values may be added; treat an unknown one as Unpublished.
 	// +optional
 	Cause ReleaseCause `json:"cause,omitempty"`
-	// Proof that the node can no longer write.
+	// proof that the node can no longer write.
+	// +required
 	Proof ReleaseProof `json:"proof"`
 }

@@ -36,24 +36,29 @@ const (
 // FenceRequest asks a node with a replica of a volume to take its persistent reservation from a
 // node that was lost.
 type FenceRequest struct {
-	// VolumeName is the name of the AzVolume.
+	// volumeName is the name of the AzVolume.
 	// +kubebuilder:validation:Pattern=`^[a-z0-9.-]+$`
 	// +kubebuilder:validation:MaxLength=63
+	// +required
 	VolumeName string `json:"volumeName"`
-	// VolumeUID is the UID of the AzVolume. Epochs begin again if an AzVolume is lost or deleted
+	// volumeUID is the UID of the AzVolume. Epochs begin again if an AzVolume is lost or deleted
 	// and its disk is adopted again.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9-]*$`
 	// +kubebuilder:validation:MaxLength=64
+	// +required
 	VolumeUID types.UID `json:"volumeUID"`
-	// NodeName is the node that was lost.
+	// nodeName is the node that was lost.
 	// +kubebuilder:validation:Pattern=`^[a-z0-9.-]+$`
 	// +kubebuilder:validation:MaxLength=253
+	// +required
 	NodeName string `json:"nodeName"`
-	// Epoch under which the lost node holds the reservation.
+	// epoch under which the lost node holds the reservation.
 	// +kubebuilder:validation:Minimum=1
+	// +required
 	Epoch int64 `json:"epoch"`
-	// RequestTime is when it was requested. It tells the request from others, and is compared with no other clock.
+	// requestTime is when it was requested. It tells the request from others, and is compared with no other clock.
+	// +required
 	RequestTime metav1.MicroTime `json:"requestTime"`
 }
 
@@ -61,52 +66,60 @@ type FenceRequest struct {
 //
 // +kubebuilder:validation:XValidation:rule="has(self.key) != has(self.message)",message="a result has either the key of the node or the message that says why it has none"
 type FenceResult struct {
-	// VolumeName is copied from the request, as are the four fields that follow. A result is a proof only
+	// volumeName is copied from the request, as are the four fields that follow. A result is a proof only
 	// for the request with the same values.
 	// +kubebuilder:validation:Pattern=`^[a-z0-9.-]+$`
 	// +kubebuilder:validation:MaxLength=63
+	// +required
 	VolumeName string `json:"volumeName"`
-	// VolumeUID of the request.
+	// volumeUID of the request.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9-]*$`
 	// +kubebuilder:validation:MaxLength=64
+	// +required
 	VolumeUID types.UID `json:"volumeUID"`
-	// NodeName of the request.
+	// nodeName of the request.
 	// +kubebuilder:validation:Pattern=`^[a-z0-9.-]+$`
 	// +kubebuilder:validation:MaxLength=253
+	// +required
 	NodeName string `json:"nodeName"`
-	// Epoch of the request.
+	// epoch of the request.
+	// +required
 	Epoch int64 `json:"epoch"`
-	// RequestTime is the time of the request.
+	// requestTime is the time of the request.
+	// +required
 	RequestTime metav1.MicroTime `json:"requestTime"`
-	// Key with which this node holds the reservation since it pre-empted the lost node's key, as in
+	// key with which this node holds the reservation since it pre-empted the lost node's key, as in
 	// "0xad1d540000070a2d". Unset if it could not; then Message says why.
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]*$`
 	// +kubebuilder:validation:MaxLength=32
 	// +optional
 	Key string `json:"key,omitempty"`
-	// PRGeneration is the generation of the disk's registrations after the pre-emption (PRGENERATION of SPC-4).
+	// prGeneration is the generation of the disk's registrations after the pre-emption (PRGENERATION of SPC-4).
 	// +optional
 	PRGeneration int64 `json:"prGeneration,omitempty"`
-	// Message says why there is no proof.
+	// message says why there is no proof.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Message string `json:"message,omitempty"`
-	// ResultTime is when the node answered.
+	// resultTime is when the node answered.
+	// +required
 	ResultTime metav1.MicroTime `json:"resultTime"`
 }
 
 // Preemption is how a persistent reservation was taken from a lost node.
 type Preemption struct {
-	// NodeName is the node that took the reservation.
+	// nodeName is the node that took the reservation.
 	// +kubebuilder:validation:Pattern=`^[a-z0-9.-]+$`
 	// +kubebuilder:validation:MaxLength=253
+	// +required
 	NodeName string `json:"nodeName"`
-	// Key with which that node holds the reservation.
+	// key with which that node holds the reservation.
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]*$`
 	// +kubebuilder:validation:MaxLength=32
+	// +required
 	Key string `json:"key"`
-	// PRGeneration is the generation of the disk's registrations after the pre-emption (PRGENERATION of SPC-4).
+	// prGeneration is the generation of the disk's registrations after the pre-emption (PRGENERATION of SPC-4).
 	// +optional
 	PRGeneration int64 `json:"prGeneration,omitempty"`
 }
