@@ -13,7 +13,7 @@ package v1
 // Conditions of an AzDriverNode.
 const (
 	// NodeConditionReady summarises PluginReady, Reachable and VMKnown: it is False if one of them is, and
-	// Unknown if another one is. Its reason is theirs, and NodeReady if it is True. The controller writes it
+	// Unknown if another one is. Its reason is theirs, and NodeUsable if it is True. The controller writes it
 	// with the condition that has changed.
 	NodeConditionReady = "Ready"
 	// NodeConditionPluginReady reports whether the node plug-in can stage volumes. Only the node plug-in

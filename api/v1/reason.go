@@ -91,7 +91,7 @@ const (
 	ReasonNodeOutOfService              = "NodeOutOfService"
 	ReasonNodePluginDown                = "NodePluginDown"
 	ReasonNodeQuarantined               = "NodeQuarantined"
-	ReasonNodeReady                     = "NodeReady"
+	ReasonNodeUsable                    = "NodeUsable"
 	ReasonNodeUnknown                   = "NodeUnknown"
 	ReasonNodeUnresponsive              = "NodeUnresponsive"
 	ReasonNotFoundAtAzure               = "NotFoundAtAzure"

@@ -211,7 +211,7 @@ func startKubeScheduler(t *testing.T, extender string) {
 	t.Helper()
 	dir := t.TempDir()
 	printed, err := helm(t, "install", release, chartDir(), "--dry-run=client", "--take-ownership",
-		"--kubeconfig", apiserver.Kubeconfig(t), "--set", "scheduler.hostNetwork=true")
+		"--set", "csiDriver.attachRequired=false", "--kubeconfig", apiserver.Kubeconfig(t), "--set", "scheduler.hostNetwork=true")
 	must(t, err)
 	from, to := strings.Index(printed, "  percentageOfNodesToScore: "), strings.Index(printed, "\nTry it with a volume")
 	if from < 0 || to < from || !strings.Contains(printed[from:to], "http://127.0.0.1:29706") {

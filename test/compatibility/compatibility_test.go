@@ -171,7 +171,7 @@ func exported(p *types.Package) (lines []string) {
 		}
 		methods := types.NewMethodSet(types.NewPointer(kind.Type()))
 		for i := range methods.Len() {
-			if m := methods.At(i).Obj(); m.Exported() && !types.IsInterface(kind.Type()) {
+			if m := methods.At(i).Obj(); m.Exported() && m.Pkg() == p && !types.IsInterface(kind.Type()) {
 				lines = append(lines, fmt.Sprintf("%s method %s", in, types.ObjectString(m, name)))
 			}
 		}

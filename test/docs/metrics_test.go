@@ -35,7 +35,7 @@ var v1Metrics = []string{
 // vocabularies are the constants that are values of labels, by the folder and by their type or the
 // beginning of their name.
 var vocabularies = map[string][]string{
-	"api/v1":                       {"ProofKind", "MaintenanceKind", "VolumeState"},
+	"api/v1":                       {"ProofType", "MaintenanceType", "VolumeState"},
 	"internal/controller/failover": {"phase", "result"},
 	"internal/node/csi":            {"try"},
 	"internal/plan/nodehealth":     {"PauseResult"},

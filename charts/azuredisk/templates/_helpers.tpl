@@ -417,7 +417,7 @@ cluster to ask, rendering fails: what is rendered does not depend on the tool.
 {{- $before -}}
 {{- else if hasKey $there "attachRequired" -}}
 {{- $there.attachRequired -}}
-{{- else if not (lookup "v1" "Namespace" "" "kube-system") -}}
+{{- else if not (lookup "storage.k8s.io/v1" "CSIDriver" "" "") -}}
 {{- fail (printf "csiDriver.attachRequired: auto, and there is no cluster to ask, because the manifests are only rendered. Set true if the CSIDriver %s of the cluster has true, and false if it has false or there is none. See docs/guides/without-volumeattachments.md" .Values.driverName) -}}
 {{- else -}}
 {{- or (not .Values.csiDriver.create) (ne (include "azuredisk.volumeAttachmentThere" .) "") -}}

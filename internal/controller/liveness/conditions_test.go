@@ -208,7 +208,7 @@ func TestReadyIsWrittenWithTheConditionThatChanges(t *testing.T) {
 	}
 	expect("at first", "Unknown NotYetKnown", 1)
 	report(metav1.Condition{Type: apiv1.NodeConditionVMKnown, Status: metav1.ConditionTrue, Reason: apiv1.ReasonVMEstablished})
-	expect("the VM is known", "True NodeReady", 1)
+	expect("the VM is known", "True NodeUsable", 1)
 	w.machines[n].beats = false
 	w.pass(20*time.Second, w.is(n, nodehealth.Suspect))
 	expect("silent", "Unknown HeartbeatStale", 1)
@@ -216,7 +216,7 @@ func TestReadyIsWrittenWithTheConditionThatChanges(t *testing.T) {
 	w.pass(20*time.Second, w.is(n, nodehealth.Lost))
 	expect("lost", "False NodeLost", 1)
 	w.beat(n)
-	expect("back", "True NodeReady", 1)
+	expect("back", "True NodeUsable", 1)
 	report(metav1.Condition{Type: apiv1.NodeConditionPluginReady, Status: metav1.ConditionFalse, Reason: apiv1.ReasonNotInCSINode})
 	expect("the registration is lost", "False NotInCSINode", 1)
 }

@@ -92,7 +92,7 @@ var conditions = []Condition{
 	},
 	{
 		Kind: "AzDriverNode", Type: apiv1.NodeConditionReady, Writer: controller,
-		True: Meaning{Text: "PluginReady, Reachable and VMKnown are True.", Reasons: []string{apiv1.ReasonNodeReady}},
+		True: Meaning{Text: "PluginReady, Reachable and VMKnown are True.", Reasons: []string{apiv1.ReasonNodeUsable}},
 		False: Meaning{Text: "One of them is False, and its reason is the reason.", Reasons: []string{apiv1.ReasonNodeLost,
 			apiv1.ReasonVMDown, apiv1.ReasonVMStopped, apiv1.ReasonVMIDInvalid, apiv1.ReasonVMContradictsProviderID,
 			apiv1.ReasonVMNamedTwice, apiv1.ReasonNodeUnknown, apiv1.ReasonStarting, apiv1.ReasonNotInCSINode,

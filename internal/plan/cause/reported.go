@@ -75,7 +75,7 @@ var reported = []Cause{
 		Means: "The kubelet has registered the node plug-in, which takes volumes."},
 	{ID: apiv1.ReasonServing, On: []Object{OnNode},
 		Means: "The node plug-in takes volumes without a registration by the kubelet."},
-	{ID: apiv1.ReasonNodeReady, On: []Object{OnNode},
+	{ID: apiv1.ReasonNodeUsable, On: []Object{OnNode},
 		Means: "The node plug-in is ready, the node is reachable and its VM is known."},
 	{ID: apiv1.ReasonHeartbeatFresh, On: []Object{OnNode}, Means: "The node is healthy."},
 	{ID: apiv1.ReasonNotYetKnown, On: []Object{OnNode},

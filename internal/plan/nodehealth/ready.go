@@ -13,7 +13,7 @@ import (
 // message alone is no change.
 func Ready(conditions []metav1.Condition) (c metav1.Condition, changed bool) {
 	c = metav1.Condition{
-		Type: apiv1.NodeConditionReady, Status: metav1.ConditionTrue, Reason: apiv1.ReasonNodeReady,
+		Type: apiv1.NodeConditionReady, Status: metav1.ConditionTrue, Reason: apiv1.ReasonNodeUsable,
 		Message: "the node plug-in is ready, the node is reachable and its VM is known",
 	}
 	for _, kind := range []string{apiv1.NodeConditionReachable, apiv1.NodeConditionVMKnown, apiv1.NodeConditionPluginReady} {

@@ -26,13 +26,13 @@ func TestReadySummarisesThePlugInTheNodeAndItsVM(t *testing.T) {
 		want       metav1.ConditionStatus
 		reason     string
 	}{
-		"all are True":                      {[]metav1.Condition{plugIn, fresh, known}, yes, apiv1.ReasonNodeReady},
+		"all are True":                      {[]metav1.Condition{plugIn, fresh, known}, yes, apiv1.ReasonNodeUsable},
 		"a silent node":                     {[]metav1.Condition{plugIn, silent, known}, unknown, apiv1.ReasonHeartbeatStale},
 		"a lost node whose plug-in was":     {[]metav1.Condition{plugIn, lost, known}, no, apiv1.ReasonNodeLost},
 		"a plug-in that was stopped":        {[]metav1.Condition{stopped, fresh, known}, no, apiv1.ReasonStopped},
 		"stopped, and silent since":         {[]metav1.Condition{stopped, silent, known}, no, apiv1.ReasonStopped},
 		"a VM that two nodes name":          {[]metav1.Condition{plugIn, fresh, twice}, no, apiv1.ReasonVMNamedTwice},
-		"maintenance does not matter":       {[]metav1.Condition{plugIn, fresh, known, disturbed}, yes, apiv1.ReasonNodeReady},
+		"maintenance does not matter":       {[]metav1.Condition{plugIn, fresh, known, disturbed}, yes, apiv1.ReasonNodeUsable},
 		"a plug-in that has never reported": {[]metav1.Condition{fresh, known}, unknown, apiv1.ReasonNotYetKnown},
 		"a new node":                        {nil, unknown, apiv1.ReasonNotYetKnown},
 	} {
