@@ -26,8 +26,8 @@ func TestRefusedModificationIsRevertedAndBlocksNoGrowth(t *testing.T) {
 		err := modify(t.Context(), p, handle, class)
 		expectCode(t, err, codes.FailedPrecondition)
 		v := asIs(t, p, "vol")
-		if v.Spec.Disk.SKUName != "Premium_LRS" || v.Spec.Disk.Tags["a"] != "" || !strings.Contains(updated(v), "attached") ||
-			v.Status.RefusedSettings == nil {
+		if v.Spec.Disk.SKUName != "Premium_LRS" || v.Spec.Disk.Tags["a"] != "" || v.Status.RefusedSettings == nil ||
+			!strings.Contains(v.Status.RefusedSettings.Message, "attached") {
 			t.Fatalf("%+v %s", v.Spec.Disk, updated(v))
 		}
 		_, err = expand(t.Context(), p, handle, 20*gib)

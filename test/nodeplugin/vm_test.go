@@ -130,11 +130,11 @@ func (f *failover) ask() apiv1.FenceResult {
 		v.Status.Primary.State, v.Status.Primary.Cause = apiv1.OwnershipReleasing, apiv1.CauseNodeLost
 	})
 	f.request(&apiv1.NodeRequests{Fences: []apiv1.FenceRequest{{
-		VolumeName: volume,
-		VolumeUID:  f.volume.UID,
-		NodeName:   nodeName,
-		Epoch:      1,
-		Time:       metav1.NowMicro(),
+		VolumeName:  volume,
+		VolumeUID:   f.volume.UID,
+		NodeName:    nodeName,
+		Epoch:       1,
+		RequestTime: metav1.NowMicro(),
 	}}})
 	var results []apiv1.FenceResult
 	f.nodes[1].await("the result of the fence", func() bool {
@@ -151,10 +151,10 @@ func (f *failover) hand(result apiv1.FenceResult) {
 	setStatus(f, f.attachment[0], func(a *apiv1.AzVolumeAttachment) {
 		a.Status.State = apiv1.AttachmentDetaching
 		a.Status.Proof = &apiv1.ReleaseProof{
-			Kind:       apiv1.ProofPreempted,
+			Type:       apiv1.ProofPreempted,
 			Epoch:      1,
-			Time:       now,
-			Preemption: &apiv1.Preemption{NodeName: "node-b", Key: result.Key, Generation: result.Generation},
+			ProvenTime: now,
+			Preemption: &apiv1.Preemption{NodeName: "node-b", Key: result.Key, PRGeneration: result.PRGeneration},
 		}
 	})
 	setStatus(f, f.volume, func(v *apiv1.AzVolume) {

@@ -415,8 +415,8 @@ func TestADiskThatIsCreatedHasAllConditions(t *testing.T) {
 		Truth: operation.Truth{Disk: &provisioner.Disk{ID: "/disk", SizeBytes: 1 << 30, CompletionPercent: 100}}}
 	is := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v, Job: job}).Status
 	for kind, want := range map[string]string{
-		apiv1.VolumeConditionReady:          "True Created",
-		apiv1.VolumeConditionUpdated:        "True Updated",
+		apiv1.VolumeConditionReady:          "True DiskCreated",
+		apiv1.VolumeConditionUpdated:        "True DiskUpdated",
 		apiv1.VolumeConditionDiskAsRecorded: "True DiskAsRecorded",
 		apiv1.VolumeConditionWritesKept:     "True NoWritesLost",
 		apiv1.VolumeConditionPublished:      "False KubeletDown",
