@@ -98,7 +98,8 @@ func TestEventsExplainWithoutOtherRights(t *testing.T) {
 				t.Fatalf("collect: got %v, want no error", err)
 			}
 			got := explain.Explain(facts)
-			if got.ID != test.want || !strings.Contains(got.Sentence+" "+got.Quote, test.says) || got.Rights != explain.ScopeNamespace {
+			if got.ID != test.want || !strings.Contains(got.Sentence+" "+got.Quote, test.says) ||
+				got.Rights != explain.ScopeNamespace {
 				t.Errorf("got %s with the rights of the %s, want %s with those of the namespace, and %q:\n%s", got.ID, got.Rights,
 					test.want, test.says, got.Text())
 			}

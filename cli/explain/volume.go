@@ -218,7 +218,8 @@ func asksForGrowth(v *Volume) bool {
 // not pass it to the driver.
 func (f Facts) notMade(v *Volume) (Finding, bool) {
 	if refusal := refused(v); refusal != nil {
-		return find(apiv1.ReasonDiskUpdateRefused, "Azure refuses the change of the disk of %s.", v.claim()).quoting(refusal.Message).
+		return find(apiv1.ReasonDiskUpdateRefused, "Azure refuses the change of the disk of %s.", v.claim()).
+			quoting(refusal.Message).
 			seen(f.azEvidence(v)...), true
 	}
 	if asksForGrowth(v) {

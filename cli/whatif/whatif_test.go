@@ -30,7 +30,8 @@ type town struct{ whatif.Facts }
 
 func newTown(change ...func(*town)) *town {
 	w := &town{whatif.Facts{
-		Now: objects.Now, Subject: explain.Subject{Kind: explain.KindNode, Name: "a"}, Gone: []string{"a"}, DriverName: driverName,
+		Now: objects.Now, Subject: explain.Subject{Kind: explain.KindNode, Name: "a"}, Gone: []string{"a"},
+		DriverName: driverName,
 		Controller: &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
 			Containers: []corev1.Container{{Args: []string{"--failover-enabled=true", "--failover-mass-loss-threshold=45"}}},
 		}}}},

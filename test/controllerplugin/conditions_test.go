@@ -67,7 +67,8 @@ func TestEachConditionHoldsWhenNothingIsWrong(t *testing.T) {
 		_, err := p.CSI.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{
 			VolumeId: plain, CapacityRange: &csi.CapacityRange{RequiredBytes: 20 << 30}, VolumeCapability: controlplane.Mounted()})
 		must(t, err)
-		p.Ask("co-b", apiv1.FenceRequest{VolumeName: "other", VolumeUID: "u", NodeName: "co-a", Epoch: 1, RequestTime: metav1.NowMicro()})
+		p.Ask("co-b", apiv1.FenceRequest{VolumeName: "other", VolumeUID: "u", NodeName: "co-a", Epoch: 1,
+			RequestTime: metav1.NowMicro()})
 		wait("one has grown, and a node was asked for something")
 		// The ownership moves, and with it the roles of both attachments.
 		p.Unstage("vol", "co-a")

@@ -58,7 +58,7 @@ func TestNoOldNameIsLeft(t *testing.T) {
 			names = append(names, regexp.QuoteMeta(strings.Fields(line)[0]))
 		}
 	}
-	// "(?:^|[^…])" and not "\\b": a name may begin with a dot or end with a colon.
+	// A name may begin with a dot and end with a colon, which "\\b" would not take.
 	old := `(^|[^A-Za-z0-9_./-])(` + strings.Join(names, "|") + `)($|[^A-Za-z0-9_-])`
 	cmd := exec.CommandContext(t.Context(), "grep", "-rnIE", "--exclude-dir=.git", "--exclude-dir=out", "--exclude-dir=bin",
 		"--exclude=CHANGELOG.md", "--exclude=renamed.txt", old, ".")

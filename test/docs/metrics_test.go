@@ -219,12 +219,12 @@ func TestMetricsFollowPrometheusRules(t *testing.T) {
 	}
 }
 
-// TestFaultsOfMetricsAreFound: the names of this driver's metrics before they were put right, and their like.
+// TestFaultsOfMetricsAreFound: names as this driver's metrics had before they were put right, and their like.
 func TestFaultsOfMetricsAreFound(t *testing.T) {
 	t.Parallel()
 	for _, d := range []declared{
-		{name: "azuredisk_failover_phase_seconds", kind: "histogram", help: "Good."},
-		{name: "azuredisk_azure_paced_seconds", kind: "histogram", help: "Good."},
+		{name: "azuredisk_step_seconds", kind: "histogram", help: "Good."},
+		{name: "azuredisk_wait_seconds", kind: "histogram", help: "Good."},
 		{name: "azuredisk_seconds_of_use", kind: "gauge", help: "Good."},
 		{name: "azuredisk_use_percent", kind: "gauge", help: "Good."},
 		{name: "azuredisk_timestamp_of_use", kind: "gauge", help: "Good."},

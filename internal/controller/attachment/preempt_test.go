@@ -80,8 +80,9 @@ func TestTheNodeWithAReplicaIsAskedToFence(t *testing.T) {
 	}
 	request := asked.FenceRequests()[0]
 	asked.Status.FenceResults = []apiv1.FenceResult{{
-		VolumeName: desertedVolume, VolumeUID: request.VolumeUID, NodeName: desertedNode, Epoch: 1, RequestTime: request.RequestTime,
-		Key: "0xad1d540000010003", PRGeneration: 7,
+		VolumeName: desertedVolume, VolumeUID: request.VolumeUID, NodeName: desertedNode, Epoch: 1,
+		RequestTime: request.RequestTime,
+		Key:         "0xad1d540000010003", PRGeneration: 7,
 	}}
 	expect.Must(t, d.cache.Status().Update(t.Context(), asked))
 	requests := answered(t.Context(), asked)

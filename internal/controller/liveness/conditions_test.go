@@ -217,7 +217,8 @@ func TestReadyIsWrittenWithTheConditionThatChanges(t *testing.T) {
 	expect("lost", "False NodeLost", 1)
 	w.beat(n)
 	expect("back", "True NodeUsable", 1)
-	report(metav1.Condition{Type: apiv1.NodeConditionPluginReady, Status: metav1.ConditionFalse, Reason: apiv1.ReasonNotInCSINode})
+	report(metav1.Condition{Type: apiv1.NodeConditionPluginReady, Status: metav1.ConditionFalse,
+		Reason: apiv1.ReasonNotInCSINode})
 	expect("the registration is lost", "False NotInCSINode", 1)
 }
 

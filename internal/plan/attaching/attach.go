@@ -322,7 +322,8 @@ func (s *Step) failed(in Input, state apiv1.AttachmentState, reason string, err 
 	s.Status.Operation = nil
 	s.Status.Error = operation.Failure(err, decidedAt(in))
 	s.condition(in, metav1.ConditionFalse, reason, s.Status.Error.Message)
-	s.RequeueAfter = max(operation.RetryIn(failingSince(in.Attachment), s.Status.Error.FailureTime.Time, in.Now), operation.FirstRetry)
+	s.RequeueAfter = max(operation.RetryIn(failingSince(in.Attachment), s.Status.Error.FailureTime.Time, in.Now),
+		operation.FirstRetry)
 }
 
 // decidedAt is the time that a status records: it is the same each time the status is derived from

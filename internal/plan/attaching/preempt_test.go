@@ -31,7 +31,8 @@ func beingFenced() attaching.Input {
 }
 
 func asked(node string, before time.Duration) attaching.Helper {
-	return attaching.Helper{NodeName: node, Request: &apiv1.FenceRequest{RequestTime: metav1.NewMicroTime(objects.Now.Add(-before))}}
+	return attaching.Helper{NodeName: node,
+		Request: &apiv1.FenceRequest{RequestTime: metav1.NewMicroTime(objects.Now.Add(-before))}}
 }
 
 func (h helper) answered(key string) attaching.Helper {

@@ -139,7 +139,8 @@ func TestVolume(t *testing.T) {
 		"the wait after a failure grows from the first failure, not from the creation of the volume": {
 			disk.Input{Volume: objects.NewVolume(state(""), failing(apiv1.VolumeCreationFailed, 10*time.Second),
 				func(v *apiv1.AzVolume) {
-					v.Status.Conditions = []metav1.Condition{{Type: apiv1.VolumeConditionReady, Reason: apiv1.ReasonDiskCreationFailed,
+					v.Status.Conditions = []metav1.Condition{{Type: apiv1.VolumeConditionReady,
+						Reason:             apiv1.ReasonDiskCreationFailed,
 						LastTransitionTime: *objects.Ago(12 * time.Second)}}
 				})},
 			want{start: operation.WorkCreateDisk, state: apiv1.VolumeCreating, reason: apiv1.ReasonDiskCreating}},

@@ -887,7 +887,8 @@ func TestConversionIsLookedAtNowAndThen(t *testing.T) {
 		Truth: operation.Truth{Disk: &provisioner.Disk{CompletionPercent: 50}},
 	}
 	c := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v, Job: read}).Status.Conversion
-	if c == nil || c.Percent != 50 || !c.StartTime.Equal(&v.Status.Conversion.StartTime) || !c.ObservedTime.Time.Equal(objects.Now) {
+	if c == nil || c.Percent != 50 || !c.StartTime.Equal(&v.Status.Conversion.StartTime) ||
+		!c.ObservedTime.Time.Equal(objects.Now) {
 		t.Fatalf("half of it is done: got %+v, want its start as before", c)
 	}
 	read.Truth, read.Err = operation.Truth{}, provisioner.Errorf(provisioner.Unavailable, "try again")

@@ -18,7 +18,8 @@ func TestWhichEventsPauseAVM(t *testing.T) {
 		from  time.Time
 		lasts time.Duration
 	}{
-		"a freeze pauses it, from the announced time on": {apiv1.MaintenanceEvent{Type: apiv1.MaintenanceFreeze, NotBeforeTime: &at,
+		"a freeze pauses it, from the announced time on": {apiv1.MaintenanceEvent{
+			Type: apiv1.MaintenanceFreeze, NotBeforeTime: &at,
 			DurationSeconds: &nine}, noon, 9 * time.Second},
 		"a freeze that has begun, from when that was seen": {apiv1.MaintenanceEvent{Type: apiv1.MaintenanceFreeze, Started: true,
 			NotBeforeTime: &at, DurationSeconds: &nine}, seen, 9 * time.Second},

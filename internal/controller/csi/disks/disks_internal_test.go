@@ -42,7 +42,9 @@ func TestAnAzVolumeIsNotDeletedWithoutItsDisk(t *testing.T) {
 // A node has acquired the volume since it was read as unused.
 func TestAnAzVolumeThatHasChangedIsNotDeleted(t *testing.T) {
 	t.Parallel()
-	for name, policy := range map[string]apiv1.DeletionPolicy{"the first call": "", "a call that is repeated": apiv1.DeletionDelete} {
+	for name, policy := range map[string]apiv1.DeletionPolicy{
+		"the first call": "", "a call that is repeated": apiv1.DeletionDelete,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{

@@ -32,7 +32,9 @@ func volume(changes ...func(*apiv1.AzVolume)) given {
 
 func owned(state apiv1.OwnershipState, node string, epoch int64, cause apiv1.ReleaseCause) given {
 	return volume(func(v *apiv1.AzVolume) {
-		v.Status.Primary = &apiv1.Ownership{NodeName: node, Epoch: epoch, State: state, Cause: cause, LastTransitionTime: new(metav1.Now())}
+		v.Status.Primary = &apiv1.Ownership{
+			NodeName: node, Epoch: epoch, State: state, Cause: cause, LastTransitionTime: new(metav1.Now()),
+		}
 	})
 }
 
@@ -91,9 +93,10 @@ func at(node string, role apiv1.Role, epoch int64, changes ...change) given {
 	return func(w *world) {
 		name := apiv1.AttachmentName(volumeName, node)
 		a := &apiv1.AzVolumeAttachment{
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: "given", Finalizers: []string{apiv1.FinalizerAttachment}},
-			Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: volumeName, NodeName: node, Role: role, Epoch: epoch},
-			Status:     apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, VMID: vms + node, UID: "given"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: "given",
+				Finalizers: []string{apiv1.FinalizerAttachment}},
+			Spec:   apiv1.AzVolumeAttachmentSpec{VolumeName: volumeName, NodeName: node, Role: role, Epoch: epoch},
+			Status: apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, VMID: vms + node, UID: "given"},
 		}
 		for _, f := range changes {
 			f(a)

@@ -99,7 +99,8 @@ func newWorld(t *testing.T) *world {
 		DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"},
 	})
 	w.put(&apiv1.AzVolume{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: volumeName, UID: "vol", Finalizers: []string{apiv1.FinalizerVolume}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: volumeName, UID: "vol",
+			Finalizers: []string{apiv1.FinalizerVolume}},
 		Spec: apiv1.AzVolumeSpec{
 			Origin: apiv1.OriginProvisioned, Access: apiv1.AccessSingleNode, CapacityBytes: 10 << 30, MaxMountReplicaCount: 1,
 			Disk: apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "rg", Name: "vol", MaxShares: 2, CachingMode: "None"},
