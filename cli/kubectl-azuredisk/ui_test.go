@@ -121,8 +121,9 @@ func TestThePageInABrowser(t *testing.T) {
 		now := metav1.Now()
 		l.put(t, &corev1.Event{
 			ObjectMeta:     metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: l.namespace},
-			InvolvedObject: corev1.ObjectReference{Kind: "Node", Name: "a"}, Source: corev1.EventSource{Component: "azuredisk-failover"},
-			Reason: apiv1.ReasonFailoverStarted, Message: "node a is silent", FirstTimestamp: now, LastTimestamp: now,
+			InvolvedObject: corev1.ObjectReference{Kind: "Node", Name: "a"},
+			Source:         corev1.EventSource{Component: "azuredisk-failover"},
+			Reason:         apiv1.ReasonFailoverStarted, Message: "node a is silent", FirstTimestamp: now, LastTimestamp: now,
 		})
 		b.shows("#failovers", "node a is silent")
 		b.shows("#failovers", "+0 s")

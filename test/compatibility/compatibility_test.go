@@ -158,7 +158,8 @@ func exported(p *types.Package) (lines []string) {
 			lines = append(lines, in+" struct")
 			for i := range of.NumFields() {
 				if f := of.Field(i); f.Exported() {
-					lines = append(lines, fmt.Sprintf("%s field %s %s %s", in, f.Name(), types.TypeString(f.Type(), name), of.Tag(i)))
+					lines = append(lines, fmt.Sprintf("%s field %s %s %s", in, f.Name(), types.TypeString(f.Type(),
+						name), of.Tag(i)))
 				}
 			}
 		case *types.Interface:

@@ -60,7 +60,8 @@ func measureExtender(t testing.TB, f *filler, nodes int) extenderResult {
 	api := newAPIMetrics(t)
 	apiCPU := api.cpu(t)
 	p := start(t, nodes, 0.5, fmt.Sprintf("extender-%d", nodes), "azuredisk", "scheduler",
-		"--kubeconfig", apiserver.Kubeconfig(t), "--driver-namespace", f.namespace, "--address", address, "--metrics-address", metrics)
+		"--kubeconfig", apiserver.Kubeconfig(t), "--driver-namespace", f.namespace, "--address", address,
+		"--metrics-address", metrics)
 	defer p.stop(t)
 	up := p.await(t, "the extender is ready", pollEvery, 2*time.Minute,
 		func() bool { return answers("http://" + address + "/readyz") })

@@ -210,7 +210,8 @@ func (f *filler) requestCost(t testing.TB, nodes int) float64 {
 	t.Helper()
 	address, metrics := loopback.Address(t), loopback.Address(t)
 	p := start(t, nodes, 0.5, fmt.Sprintf("extender-%d-growth", nodes), "azuredisk", "scheduler",
-		"--kubeconfig", apiserver.Kubeconfig(t), "--driver-namespace", f.namespace, "--address", address, "--metrics-address", metrics)
+		"--kubeconfig", apiserver.Kubeconfig(t), "--driver-namespace", f.namespace, "--address", address,
+		"--metrics-address", metrics)
 	defer p.stop(t)
 	p.await(t, "the extender is ready", pollEvery, 2*time.Minute, func() bool { return answers("http://" + address + "/readyz") })
 	asked := make([]string, fewNodes)

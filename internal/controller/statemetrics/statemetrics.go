@@ -21,7 +21,7 @@ import (
 var (
 	volumesDesc = prometheus.NewDesc("azuredisk_volumes", "AzVolumes by status.state.", []string{"state"}, nil)
 	oldestDesc  = prometheus.NewDesc("azuredisk_volume_state_oldest_timestamp_seconds",
-		"Since when the volume has been in the state that has been in it for longest.", []string{"state"}, nil)
+		"When the volume that has been in the state for longest entered it.", []string{"state"}, nil)
 	nodesDesc = prometheus.NewDesc("azuredisk_nodes", "AzDriverNodes by condition and its status.",
 		[]string{"condition", "status"}, nil)
 )

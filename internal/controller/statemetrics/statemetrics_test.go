@@ -64,7 +64,7 @@ azuredisk_nodes{condition="Reachable",status="Unknown"} 0
 azuredisk_nodes{condition="Ready",status="False"} 0
 azuredisk_nodes{condition="Ready",status="True"} 2
 azuredisk_nodes{condition="Ready",status="Unknown"} 0
-# HELP azuredisk_volume_state_oldest_timestamp_seconds Since when the volume has been in the state that has been in it for longest.
+# HELP azuredisk_volume_state_oldest_timestamp_seconds When the volume that has been in the state for longest entered it.
 # TYPE azuredisk_volume_state_oldest_timestamp_seconds gauge
 azuredisk_volume_state_oldest_timestamp_seconds{state="Archived"} 60
 azuredisk_volume_state_oldest_timestamp_seconds{state="Created"} 20

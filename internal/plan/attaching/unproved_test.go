@@ -210,7 +210,8 @@ func TestADiskWhoseAttachFailedIsNotDetachedWhileItMayBeUsed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			a := objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentFailed)
-			a.Status.LUN, a.Status.Error = new(int32(3)), &apiv1.Error{Reason: "Unavailable", FailureTime: *objects.Ago(time.Hour)}
+			a.Status.LUN, a.Status.Error = new(int32(3)), &apiv1.Error{Reason: "Unavailable",
+				FailureTime: *objects.Ago(time.Hour)}
 			in := attachingInput(a)
 			in.Report = reported("")
 			test.change(&in)

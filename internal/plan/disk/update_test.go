@@ -153,8 +153,9 @@ func TestWhatIsAskedOfADiskThatExists(t *testing.T) {
 			volume: objects.NewVolume(begun, func(v *apiv1.AzVolume) { v.Status.Operation = changeOf(-time.Hour, "") }),
 			want:   changes},
 		"the outcome of a change that failed": {
-			volume: objects.NewVolume(failedNow, func(v *apiv1.AzVolume) { v.Status.Error.FailureTime = *objects.Ago(time.Hour) }),
-			want:   changes},
+			volume: objects.NewVolume(failedNow,
+				func(v *apiv1.AzVolume) { v.Status.Error.FailureTime = *objects.Ago(time.Hour) }),
+			want: changes},
 		"but not at once": {volume: objects.NewVolume(failedNow), want: want{state: apiv1.VolumeUpdateFailed}},
 		"nothing while a change is under way": {volume: objects.NewVolume(notShared, asked(larger), begun),
 			job:  operation.Job{Work: operation.WorkUpdateDisk, Phase: operation.PhaseBegun, Begun: changeOf(time.Second, "")},

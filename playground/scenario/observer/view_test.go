@@ -270,7 +270,8 @@ func TestALostNodeBecomesMilestones(t *testing.T) {
 		map[string]any{"volumeName": azVolume1, "nodeName": "node-1", "role": "Primary"},
 		map[string]any{
 			"state": "Detaching",
-			"proof": map[string]any{"type": "Detached", "epoch": int64(3), "provenTime": "2026-11-21T12:00:00Z", "message": "gone"},
+			"proof": map[string]any{"type": "Detached", "epoch": int64(3), "provenTime": "2026-11-21T12:00:00Z",
+				"message": "gone"},
 		}))
 	awaitMark(Milestone{Kind: ReleaseProven, Node: "node-1", Volume: "pvc-1", Detail: "Detached"})
 	p.awaitStep(t, "node-1: proof Detached")
