@@ -230,8 +230,8 @@ func TestWhyOverARealAPIServer(t *testing.T) {
 		"a node":                   {[]string{"why", "node", "b"}, 0, []string{"Node b is healthy"}},
 		"a node that is not there": {[]string{"why", "node", "x"}, 4, []string{"there is no node x"}},
 		"a pod that is not there":  {[]string{"why", "pod", "x"}, 4, []string{"there is no pod " + l.namespace + "/x"}},
-		"a kind that is unknown":   {[]string{"why", "service", "x"}, 64, []string{"expected one of pod, pvc, pv,
-			node, snapshot"}},
+		"a kind that is unknown": {[]string{"why", "service", "x"}, 64,
+			[]string{"expected one of pod, pvc, pv, node, snapshot"}},
 		"a pod, with the rights of the namespace": {[]string{"why", "pod", "cart-0", "--as", "developer"}, 2, []string{
 			"cannot be attached to node b", "> volume vol is held by node a", "FailedAttachVolume (it needs an action)",
 			"the driver's records could not be read", "azdrivernodes.disk.csi.azure.com (not allowed)",
