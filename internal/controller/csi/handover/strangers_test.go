@@ -1,16 +1,20 @@
 package handover
 
 import (
+	"context"
+	"errors"
 	"testing"
 
 	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/csi/adoption"
 	"github.com/azuredisk-csi/azuredisk/internal/rpc/status"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
@@ -87,5 +91,30 @@ func TestNoPublishForPodsThatNameTheDiskOfAnotherNamespace(t *testing.T) {
 				t.Errorf("got %v, want it refused: %t", err, test.refused)
 			}
 		})
+	}
+}
+
+// Pods that cannot be read are no pods of another namespace, and no pods of the claim.
+func TestAPublishForPodsThatCannotBeReadIsRepeated(t *testing.T) {
+	t.Parallel()
+	const disk = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/vol"
+	handle, err := volumehandle.Parse(disk)
+	expect.Must(t, err)
+	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}}
+	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: driverName, VolumeHandle: disk}
+	pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "shop", Name: "data"}
+	fault := errors.New("the cache has stopped")
+	cached := interceptor.NewClient(withPods(pv).(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
+			if _, pods := list.(*corev1.PodList); pods {
+				return fault
+			}
+			return c.List(ctx, list, o...)
+		},
+	})
+	s := &Publisher{ByVolumeAttachments: true, Adopter: &adoption.Adopter{Records: &cluster.Records{
+		Client: cached, Reader: withPods(), Namespace: "ns"}}}
+	if err := s.notForStrangers(t.Context(), handle, nil, "a"); !errors.Is(err, fault) {
+		t.Errorf("got %v, want %v", err, fault)
 	}
 }
