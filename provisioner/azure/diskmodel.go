@@ -168,7 +168,8 @@ func set(d *armcompute.Disk, s provisioner.DiskSettings, t provisioner.Immutable
 	p.NetworkAccessPolicy = optional(armcompute.NetworkAccessPolicy(s.NetworkAccessPolicy))
 	p.PublicNetworkAccess = optional(armcompute.PublicNetworkAccess(s.PublicNetworkAccess))
 	p.DiskAccessID = optional(s.DiskAccessID)
-	p.CreationData.LogicalSectorSize, p.CreationData.PerformancePlus = t.LogicalSectorSizeBytes, optional(t.PerformancePlusEnabled)
+	p.CreationData.LogicalSectorSize = t.LogicalSectorSizeBytes
+	p.CreationData.PerformancePlus = optional(t.PerformancePlusEnabled)
 	p.OptimizedForFrequentAttach = optional(t.OptimizedForFrequentAttach)
 	if t.DiskEncryptionSetID != "" || t.DiskEncryptionType != "" {
 		p.Encryption = &armcompute.Encryption{

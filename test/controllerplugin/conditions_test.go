@@ -30,7 +30,8 @@ func (answering) Probe(context.Context, *corev1.Node) liveness.ProbeResult {
 // behind does not count.
 func holds(o client.Object, conditions []metav1.Condition, kind string) bool {
 	c := meta.FindStatusCondition(conditions, kind)
-	return c != nil && c.Status == metav1.ConditionTrue && (c.ObservedGeneration == 0 || c.ObservedGeneration >= o.GetGeneration())
+	return c != nil && c.Status == metav1.ConditionTrue &&
+		(c.ObservedGeneration == 0 || c.ObservedGeneration >= o.GetGeneration())
 }
 
 // Nothing is wrong with the node, the volume and its attachments, so each wait for a condition ends, also after
@@ -65,7 +66,8 @@ func TestEachConditionHoldsWhenNothingIsWrong(t *testing.T) {
 		must(t, p.Publish(t.Context(), plain, "co-b"))
 		wait("they are used")
 		_, err := p.CSI.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{
-			VolumeId: plain, CapacityRange: &csi.CapacityRange{RequiredBytes: 20 << 30}, VolumeCapability: controlplane.Mounted()})
+			VolumeId: plain, CapacityRange: &csi.CapacityRange{RequiredBytes: 20 << 30},
+			VolumeCapability: controlplane.Mounted()})
 		must(t, err)
 		p.Ask("co-b", apiv1.FenceRequest{VolumeName: "other", VolumeUID: "u", NodeName: "co-a", Epoch: 1,
 			RequestTime: metav1.NowMicro()})
