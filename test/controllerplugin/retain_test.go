@@ -164,7 +164,8 @@ func TestADiskThatAnotherPersistentVolumeNamesIsNotDeleted(t *testing.T) {
 				t.Fatalf("%s: got %v, want FailedPrecondition that names %s", phase, err, other.Name)
 			}
 			if v := p.Volume(vol); v.DeletionTimestamp != nil || v.DeletesDisk() {
-				t.Errorf("%s: got deletion %v, deletionPolicy %q; want neither", phase, v.DeletionTimestamp, v.Spec.DeletionPolicy)
+				t.Errorf("%s: got deletion %v, deletionPolicy %q; want neither", phase, v.DeletionTimestamp,
+					v.Spec.DeletionPolicy)
 			}
 			setPhase(t, p, other, corev1.VolumeReleased)
 		}

@@ -76,8 +76,8 @@ func (w *world) lie() {
 	case 5:
 		what, d.Status.MountsScannedTime, d.Status.BootID = "no scan", nil, "another boot"
 	case 6:
-		what, d.Status.HeartbeatTime, d.Status.HeartbeatPeriodSeconds = "heartbeats for ever", &metav1.MicroTime{Time: w.now().Add(
-			1000 * time.Hour)}, 1<<30
+		what, d.Status.HeartbeatPeriodSeconds = "heartbeats for ever", 1<<30
+		d.Status.HeartbeatTime = &metav1.MicroTime{Time: w.now().Add(1000 * time.Hour)}
 	default:
 		what, d.Status.Capacity = "room for many disks", &apiv1.NodeCapacity{MaxDataDisks: 64, VMSize: vmSize}
 	}
