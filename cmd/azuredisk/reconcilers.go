@@ -48,7 +48,7 @@ func newDiskReconcilers(ctx context.Context, mgr ctrl.Manager, settings *config.
 	now := clock.RealClock{}
 	nodes := cluster.NewNodes(mgr.GetClient(), settings.Namespace, now, monitor)
 	if err := drivermetrics.Register(ctrlmetrics.Registry, "the state of volumes and nodes", drivermetrics.WhileLeading(
-		mgr.Elected(), statemetrics.New(ctx, mgr.GetClient(), settings.Namespace))); err != nil {
+		mgr.Elected(), statemetrics.New(ctx, mgr.GetClient(), settings.Namespace, now.Now))); err != nil {
 		return nil, err
 	}
 	volumes, err := newVolumeReconciler(ctx, mgr, settings, cloud, nodes)

@@ -7,6 +7,7 @@ package statemetrics
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -32,41 +33,61 @@ var states = []apiv1.VolumeState{
 	apiv1.VolumeUpdating, apiv1.VolumeUpdateFailed, apiv1.VolumeDeleting, apiv1.VolumeDeletionFailed,
 }
 
+// freshness is how old the metrics of a scrape may be. A list copies each object, and who scrapes may do so at
+// any rate.
+const freshness = 10 * time.Second
+
 type collector struct {
 	ctx       context.Context // Prometheus' interface has none
 	reader    client.Reader
 	namespace string
+	now       func() time.Time
+
+	mu      sync.Mutex
+	counted time.Time
+	metrics []prometheus.Metric
 }
 
 // New returns the metrics of the custom resources in a namespace, as a cache has them. ctx ends with the
-// program.
-func New(ctx context.Context, cached client.Reader, namespace string) prometheus.Collector {
-	return collector{ctx, cached, namespace}
+// program. They are at most 10 s old.
+func New(ctx context.Context, cached client.Reader, namespace string, now func() time.Time) prometheus.Collector {
+	return &collector{ctx: ctx, reader: cached, namespace: namespace, now: now}
 }
 
 // Describe implements prometheus.Collector.
-func (collector) Describe(to chan<- *prometheus.Desc) {
+func (*collector) Describe(to chan<- *prometheus.Desc) {
 	to <- volumesDesc
 	to <- oldestDesc
 	to <- nodesDesc
 }
 
 // Collect implements prometheus.Collector. What cannot be read has no series.
-func (c collector) Collect(to chan<- prometheus.Metric) {
-	if err := c.collect(to); err != nil {
-		ctrl.LoggerFrom(c.ctx).Error(err, "no metrics of the state of volumes or nodes")
+func (c *collector) Collect(to chan<- prometheus.Metric) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now := c.now(); c.counted.IsZero() || now.Sub(c.counted) >= freshness {
+		c.counted, c.metrics = now, nil
+		if err := c.collect(); err != nil {
+			ctrl.LoggerFrom(c.ctx).Error(err, "no metrics of the state of volumes or nodes")
+		}
+	}
+	for _, m := range c.metrics {
+		to <- m
 	}
 }
 
-func (c collector) collect(to chan<- prometheus.Metric) error {
+func (c *collector) collect() error {
+	add := func(d *prometheus.Desc, value float64, labels ...string) {
+		c.metrics = append(c.metrics, prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...))
+	}
 	var volumes apiv1.AzVolumeList
 	if err := c.reader.List(c.ctx, &volumes, client.InNamespace(c.namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list AzVolumes: %w", err)
 	}
 	for state, in := range tallyVolumes(volumes.Items) {
-		to <- prometheus.MustNewConstMetric(volumesDesc, prometheus.GaugeValue, float64(in.volumes), string(state))
+		add(volumesDesc, float64(in.volumes), string(state))
 		if in.volumes > 0 {
-			to <- prometheus.MustNewConstMetric(oldestDesc, prometheus.GaugeValue, float64(in.oldest.Unix()), string(state))
+			add(oldestDesc, float64(in.oldest.Unix()), string(state))
 		}
 	}
 	var nodes apiv1.AzDriverNodeList
@@ -75,7 +96,7 @@ func (c collector) collect(to chan<- prometheus.Metric) error {
 	}
 	for condition, in := range tallyNodes(nodes.Items) {
 		for _, status := range []metav1.ConditionStatus{metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown} {
-			to <- prometheus.MustNewConstMetric(nodesDesc, prometheus.GaugeValue, float64(in[status]), condition, string(status))
+			add(nodesDesc, float64(in[status]), condition, string(status))
 		}
 	}
 	return nil

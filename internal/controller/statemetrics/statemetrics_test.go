@@ -12,6 +12,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/statemetrics"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 )
 
@@ -55,7 +56,9 @@ func TestVolumesAndNodesAreCountedByState(t *testing.T) {
 		node("a", conditionSince("Ready", metav1.ConditionTrue, 1), conditionSince("Reachable", metav1.ConditionFalse, 1)),
 		node("b", conditionSince("Ready", metav1.ConditionTrue, 1)),
 	}
-	got := statemetrics.New(t.Context(), fakeapi.With(objects...).Build(), namespace)
+	now := time.Unix(1000, 0)
+	api := fakeapi.With(objects...).Build()
+	got := statemetrics.New(t.Context(), api, namespace, func() time.Time { return now })
 	const want = `# HELP azuredisk_nodes AzDriverNodes by condition and its status.
 # TYPE azuredisk_nodes gauge
 azuredisk_nodes{condition="Reachable",status="False"} 1
@@ -85,5 +88,13 @@ azuredisk_volumes{state="Updating"} 0
 `
 	if err := testutil.CollectAndCompare(got, strings.NewReader(want)); err != nil {
 		t.Error(err)
+	}
+	expect.Must(t, api.DeleteAllOf(t.Context(), &apiv1.AzDriverNode{}, client.InNamespace(namespace)))
+	if n := testutil.CollectAndCount(got, "azuredisk_nodes"); n != 6 {
+		t.Errorf("within ten seconds: got %d series of nodes, want the 6 that were counted", n)
+	}
+	now = now.Add(10 * time.Second)
+	if n := testutil.CollectAndCount(got, "azuredisk_nodes"); n != 0 {
+		t.Errorf("after ten seconds: got %d series of nodes, want none", n)
 	}
 }
