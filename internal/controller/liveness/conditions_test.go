@@ -304,7 +304,7 @@ func TestTheConditionSaysThatProbesDoNotCountAnyMore(t *testing.T) {
 	w.sleep(40 * time.Second)
 	p := w.publisher()
 	p.reachable(n)
-	w.machines[n].answers = false // a firewall
+	w.machines[n].answers.Store(false) // a firewall
 	w.sleep(3 * time.Minute)
 	p.reachable(n)
 	d := &apiv1.AzDriverNode{}

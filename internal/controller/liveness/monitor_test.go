@@ -48,7 +48,8 @@ func TestAPowerCutIsObserved(t *testing.T) {
 			t.Errorf("%s: got %+v after %d requests, want it Healthy after none", n, w.monitor.Health(n), w.requests[n])
 		}
 	}
-	w.machines[victim].beats, w.machines[victim].answers = true, true
+	w.machines[victim].beats = true
+	w.machines[victim].answers.Store(true)
 	if w.beat(victim); w.state(victim) != nodehealth.Healthy {
 		t.Errorf("after a heartbeat: got %+v, want it Healthy at once", w.monitor.Health(victim))
 	}

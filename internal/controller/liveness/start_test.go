@@ -58,7 +58,7 @@ func TestStartDetectsALossAndEnds(t *testing.T) {
 		if took := time.Since(began); took < 2*nodehealth.ProbeTimeout || took > 3*time.Second {
 			t.Errorf("got it lost after %s, want after three failed probes, and within 3 s", took)
 		}
-		w.machines[n].answers = true
+		w.machines[n].answers.Store(true)
 		await(nodehealth.Suspect)
 		cancel()
 		w.must(<-ended)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -47,10 +48,11 @@ type world struct {
 
 type machine struct {
 	// beats and answers say that heartbeats are sent and probes answered.
-	beats, answers bool
-	power          provisioner.PowerState
-	gone           bool
-	next           time.Time
+	beats   bool
+	answers atomic.Bool
+	power   provisioner.PowerState
+	gone    bool
+	next    time.Time
 	// closed counts the connections to it that were closed.
 	closed int
 }
@@ -126,7 +128,7 @@ func (w *world) must(err error) { w.Helper(); expect.Must(w.T, err) }
 // Probe is the network.
 func (w *world) Probe(_ context.Context, node *corev1.Node) liveness.ProbeResult {
 	m := w.machines[node.Name]
-	if !m.answers {
+	if !m.answers.Load() {
 		return liveness.ProbeResult{}
 	}
 	return liveness.ProbeResult{Answered: true, Connection: connection{m}}
@@ -136,7 +138,7 @@ func (w *world) Probe(_ context.Context, node *corev1.Node) liveness.ProbeResult
 type connection struct{ *machine }
 
 // Ended implements liveness.Connection.
-func (c connection) Ended() (ended, unanswered bool) { return !c.answers, !c.answers }
+func (c connection) Ended() (ended, unanswered bool) { return !c.answers.Load(), !c.answers.Load() }
 
 // Close implements liveness.Connection.
 func (c connection) Close() { c.closed++ }
@@ -186,11 +188,11 @@ func (w *world) add(n int) []string {
 		name := fmt.Sprintf("node-%02d", len(w.names))
 		added, w.names = append(added, name), append(w.names, name)
 		w.machines[name] = &machine{
-			beats:   true,
-			answers: true,
-			power:   provisioner.PowerRunning,
-			next:    w.clock.Now(),
+			beats: true,
+			power: provisioner.PowerRunning,
+			next:  w.clock.Now(),
 		}
+		w.machines[name].answers.Store(true)
 		w.must(w.client.Create(w.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 		d := &apiv1.AzDriverNode{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
@@ -254,7 +256,8 @@ func (w *world) sleep(d time.Duration) {
 // cut takes the power from nodes.
 func (w *world) cut(names ...string) {
 	for _, name := range names {
-		w.machines[name].beats, w.machines[name].answers = false, false
+		w.machines[name].beats = false
+		w.machines[name].answers.Store(false)
 	}
 }
 
