@@ -1,7 +1,7 @@
 package docs
 
 import (
-	"bufio"
+	"errors"
 	"go/ast"
 	"os/exec"
 	"path/filepath"
@@ -63,9 +63,11 @@ func TestNoOldNameIsLeft(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "grep", "-rnIE", "--exclude-dir=.git", "--exclude-dir=out", "--exclude-dir=bin",
 		"--exclude=CHANGELOG.md", "--exclude=renamed.txt", old, ".")
 	cmd.Dir = tree.Root()
-	found, _ := cmd.Output()
-	lines := bufio.NewScanner(strings.NewReader(string(found)))
-	for lines.Scan() {
-		t.Errorf("an old name is left: %.200s", lines.Text())
+	found, err := cmd.Output()
+	if ended, ok := errors.AsType[*exec.ExitError](err); !ok || ended.ExitCode() != 1 { // 1: nothing was found
+		expect.Must(t, err)
+	}
+	for line := range strings.Lines(string(found)) {
+		t.Errorf("an old name is left: %.200s", line)
 	}
 }
