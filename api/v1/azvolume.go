@@ -177,9 +177,9 @@ type ClaimReference struct {
 	UID types.UID `json:"uid,omitempty"`
 }
 
-// String returns namespace/name, and "" for nil.
-func (r *ClaimReference) String() string {
-	if r == nil {
+// String returns namespace/name, and "" for no claim.
+func (r ClaimReference) String() string {
+	if r.Name == "" {
 		return ""
 	}
 	return r.Namespace + "/" + r.Name
@@ -463,9 +463,9 @@ func (v *AzVolume) Shares() int32 {
 	return v.Spec.Disk.MaxShares
 }
 
-// Claim is the claim that has the volume, or else the one for which it was provisioned; nil for none.
-func (v *AzVolume) Claim() *ClaimReference {
-	return cmp.Or(v.Status.ClaimRef, v.Spec.ClaimRef)
+// Claim is the claim that has the volume, or else the one for which it was provisioned; zero for none.
+func (v *AzVolume) Claim() ClaimReference {
+	return *cmp.Or(v.Status.ClaimRef, v.Spec.ClaimRef, &ClaimReference{})
 }
 
 // FilesystemType is the type of the filesystem, as in "ext4"; "" for raw block.

@@ -101,8 +101,8 @@ func (f Facts) replicas() []problem {
 
 // nameOf names a volume by its claim, if it has one.
 func nameOf(v *apiv1.AzVolume) string {
-	if claim := v.Claim(); claim != nil {
-		return "claim " + claim.String()
+	if claim := v.Claim().String(); claim != "" {
+		return "claim " + claim
 	}
 	return "AzVolume " + v.Name
 }

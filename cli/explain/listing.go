@@ -70,9 +70,7 @@ func volumeRow(az *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment) Volu
 		ReplicasWanted:   az.WantedReplicas(),
 		Fencing:          string(az.Status.Fencing),
 	}
-	if claim := az.Claim(); claim != nil {
-		row.Namespace, row.Claim = claim.Namespace, claim.Name
-	}
+	row.Namespace, row.Claim = az.Claim().Namespace, az.Claim().Name
 	if r := az.Status.Replicas; r != nil {
 		row.ReplicasReady, row.ReplicasWanted = r.Ready, r.Wanted
 	}

@@ -124,7 +124,7 @@ func (w *world) byDetach(volumes []scheduler.Volume) []string {
 
 // claimOf names a volume by its claim.
 func (w *world) claimOf(volume string) string {
-	if az := w.volumes[volume]; az != nil && az.Claim() != nil {
+	if az := w.volumes[volume]; az != nil && az.Claim().Name != "" {
 		return "claim " + az.Claim().Name
 	}
 	return "volume " + volume

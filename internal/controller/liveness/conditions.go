@@ -106,13 +106,13 @@ func (m *Monitor) conditions(d *apiv1.AzDriverNode) (changed *apiv1.AzDriverNode
 	now := m.Clock.Now()
 	all := m.detector.Conditions(d.Name, now)
 	m.mu.Unlock()
-	next := d.Status.Conditions
+	next, differs := d.Status.Conditions, false
 	if all == nil && meta.FindStatusCondition(next, apiv1.NodeConditionReachable) == nil {
 		return nil, nil
 	}
 	set := func(c metav1.Condition) {
-		if changed == nil {
-			changed, next = d, slices.Clone(next)
+		if !differs {
+			next, differs = slices.Clone(next), true
 		}
 		c.LastTransitionTime = metav1.NewTime(now)
 		meta.SetStatusCondition(&next, c)
@@ -126,15 +126,15 @@ func (m *Monitor) conditions(d *apiv1.AzDriverNode) (changed *apiv1.AzDriverNode
 			told = append(told, wanted)
 		}
 	}
-	if changed != nil {
+	if differs {
 		for _, c := range nodehealth.Missing(d) {
 			set(c)
 		}
 	}
-	if c, differs := nodehealth.Ready(next); differs {
+	if c, changes := nodehealth.Ready(next); changes {
 		set(c)
 	}
-	if changed == nil {
+	if !differs {
 		return nil, nil
 	}
 	changed = d.DeepCopy()

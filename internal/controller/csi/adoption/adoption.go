@@ -266,7 +266,7 @@ func (s *Adopter) ApplyCachingMode(ctx context.Context, v *apiv1.AzVolume, attri
 	if err != nil {
 		return err
 	}
-	if len(described) == 0 && v.Claim() != nil || len(described) > 0 && !named(described, attributes) {
+	if len(described) == 0 && v.Claim().Name != "" || len(described) > 0 && !named(described, attributes) {
 		return nil
 	}
 	before := v.DeepCopy()

@@ -370,7 +370,7 @@ func existingParameters(v *apiv1.AzVolume, spec *apiv1.AzVolumeSpec) volumeparam
 		ClaimNamespace: tags[volumeparams.TagClaimNamespace],
 	}
 	p.CachingMode = cmp.Or(p.ModifiedCachingMode, p.CachingMode)
-	if claim := v.Claim(); claim != nil {
+	if claim := v.Claim(); claim.Name != "" {
 		p.ClaimName, p.ClaimNamespace = claim.Name, claim.Namespace
 	}
 	if fs := spec.Filesystem; fs != nil {

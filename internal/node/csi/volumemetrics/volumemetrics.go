@@ -85,11 +85,7 @@ func (c collector) Describe(to chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (c collector) Collect(to chan<- prometheus.Metric) {
 	for _, used := range c.options.InUse() {
-		v := used.Volume
-		var claim apiv1.ClaimReference
-		if known := v.Claim(); known != nil {
-			claim = *known
-		}
+		v, claim := used.Volume, used.Volume.Claim()
 		to <- gauge(info, 1, v.Name, c.options.NodeName, claim.Namespace, claim.Name, v.Status.PersistentVolume, v.Spec.Disk.Name,
 			filepath.Base(used.Device))
 		if c.options.Counters != nil {
