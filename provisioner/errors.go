@@ -37,6 +37,8 @@ const (
 	// Unsupported: the resource does not have what the call needs. Another resource of the same
 	// type may have it.
 	Unsupported Kind = "Unsupported"
+	// Unimplemented: the implementation does not have the method. It is older than the caller.
+	Unimplemented Kind = "Unimplemented"
 )
 
 // Error makes a Kind usable as the target of errors.Is.

@@ -43,7 +43,7 @@ func OfError(e *apiv1.Error, otherwise string) string {
 			return apiv1.ReasonUnauthenticated
 		}
 	case provisioner.AlreadyExists, provisioner.Conflict, provisioner.FailedPrecondition, provisioner.InvalidArgument,
-		provisioner.Unsupported:
+		provisioner.Unsupported, provisioner.Unimplemented:
 	}
 	return otherwise
 }

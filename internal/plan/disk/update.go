@@ -54,7 +54,7 @@ func UpdateUncertain(status *apiv1.AzVolumeStatus) bool {
 func IsFinal(kind provisioner.Kind) bool {
 	switch kind {
 	case provisioner.InvalidArgument, provisioner.AlreadyExists, provisioner.NotFound, provisioner.FailedPrecondition,
-		provisioner.InsufficientCapacity, provisioner.Unauthorized, provisioner.Unsupported:
+		provisioner.InsufficientCapacity, provisioner.Unauthorized, provisioner.Unsupported, provisioner.Unimplemented:
 		return true
 	case provisioner.Conflict, provisioner.RateLimited, provisioner.Unavailable:
 		return false

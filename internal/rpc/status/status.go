@@ -39,6 +39,8 @@ func codeOf(kind provisioner.Kind) codes.Code {
 		return codes.PermissionDenied
 	case provisioner.RateLimited, provisioner.Unavailable:
 		return codes.Unavailable
+	case provisioner.Unimplemented:
+		return codes.Unimplemented
 	}
 	return codes.OK
 }

@@ -38,6 +38,7 @@ func TestFrom(t *testing.T) {
 		"a request to slow down":             {provisioner.RateLimited, codes.Unavailable},
 		"a platform that fails":              {provisioner.Unavailable, codes.Unavailable},
 		"a device that lacks what is needed": {provisioner.Unsupported, codes.FailedPrecondition},
+		"a method that is not there":         {provisioner.Unimplemented, codes.Unimplemented},
 		"a kind that is wrapped twice": {fmt.Errorf("stage: %w",
 			provisioner.Errorf(provisioner.FailedPrecondition, "attached to b: %w", errors.New("409"))),
 			codes.FailedPrecondition},
