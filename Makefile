@@ -209,7 +209,7 @@ generate: ## Generate code, manifests and reference documentation
 .PHONY: update
 update: generate ## Update every generated file and golden chart file
 	@go test ./test/chart/... -update
-	@go test ./azuresim/rules -run TestTheTableOfRules -update
+	@go test ./internal/azuresim/rules -run TestTheTableOfRules -update
 
 .PHONY: verify
 verify: ## Fail if a generated file is out of date

@@ -10,6 +10,12 @@
 // Implementations: package azure (Azure Compute through Azure's SDK), package
 // fake (in memory, for tests) and package host (Linux).
 //
+// # Compatibility
+//
+// The library, with the packages below this one, is v0: it may change with each version, as
+// SUPPORT.md says. An interface gets more
+// methods. An implementation outside of this repository embeds UnimplementedDisks and its like.
+//
 // # Errors
 //
 // Every error that leaves an implementation is, or wraps, one of the kinds in

@@ -1,4 +1,5 @@
 // Package simtest runs azuresim for the length of a Go test, in the test's own process.
+// It is v0, see SUPPORT.md.
 package simtest
 
 import (
@@ -18,7 +19,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/cloud"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 
-	"github.com/azuredisk-csi/azuredisk/azuresim/server"
+	"github.com/azuredisk-csi/azuredisk/internal/azuresim/server"
 )
 
 // Simulator is a running azuresim.

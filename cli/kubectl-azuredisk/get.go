@@ -5,8 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/azuredisk-csi/azuredisk/cli/collect"
-	"github.com/azuredisk-csi/azuredisk/cli/explain"
+	"github.com/azuredisk-csi/azuredisk/internal/cli/collect"
+	"github.com/azuredisk-csi/azuredisk/internal/cli/explain"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/cause"
 )
 

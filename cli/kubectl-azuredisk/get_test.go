@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/cli/explain"
+	"github.com/azuredisk-csi/azuredisk/internal/cli/explain"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
 )
 

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/cli/explain"
+	"github.com/azuredisk-csi/azuredisk/internal/cli/explain"
 )
 
 // TestDocumentsOverARealAPIServer looks at the structured output of each command.

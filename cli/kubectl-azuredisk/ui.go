@@ -16,9 +16,9 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/azuredisk-csi/azuredisk/cli/collect"
-	"github.com/azuredisk-csi/azuredisk/cli/explain"
-	"github.com/azuredisk-csi/azuredisk/cli/ui"
+	"github.com/azuredisk-csi/azuredisk/internal/cli/collect"
+	"github.com/azuredisk-csi/azuredisk/internal/cli/explain"
+	"github.com/azuredisk-csi/azuredisk/internal/cli/ui"
 )
 
 func newUICommand(s *settings) *cobra.Command {

@@ -6,9 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/azuredisk-csi/azuredisk/cli/checks"
-	"github.com/azuredisk-csi/azuredisk/cli/collect"
-	"github.com/azuredisk-csi/azuredisk/cli/explain"
+	"github.com/azuredisk-csi/azuredisk/internal/cli/checks"
+	"github.com/azuredisk-csi/azuredisk/internal/cli/collect"
+	"github.com/azuredisk-csi/azuredisk/internal/cli/explain"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/cause"
 	"github.com/azuredisk-csi/azuredisk/internal/version"
 )

@@ -5,9 +5,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/azuredisk-csi/azuredisk/cli/collect"
-	"github.com/azuredisk-csi/azuredisk/cli/explain"
-	"github.com/azuredisk-csi/azuredisk/cli/whatif"
+	"github.com/azuredisk-csi/azuredisk/internal/cli/collect"
+	"github.com/azuredisk-csi/azuredisk/internal/cli/explain"
+	"github.com/azuredisk-csi/azuredisk/internal/cli/whatif"
 )
 
 // lost is what can be lost.

@@ -12,11 +12,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/azuredisk-csi/azuredisk/azuresim/guest"
-	"github.com/azuredisk-csi/azuredisk/azuresim/hypervisor"
-	"github.com/azuredisk-csi/azuredisk/azuresim/imds"
-	"github.com/azuredisk-csi/azuredisk/azuresim/server"
-	"github.com/azuredisk-csi/azuredisk/azuresim/verify"
+	"github.com/azuredisk-csi/azuredisk/internal/azuresim/guest"
+	"github.com/azuredisk-csi/azuredisk/internal/azuresim/hypervisor"
+	"github.com/azuredisk-csi/azuredisk/internal/azuresim/imds"
+	"github.com/azuredisk-csi/azuredisk/internal/azuresim/server"
+	"github.com/azuredisk-csi/azuredisk/internal/azuresim/verify"
 )
 
 func main() {

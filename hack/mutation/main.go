@@ -31,7 +31,7 @@ import (
 
 // decisions are the packages that are measured by default: what decides, and what hands a volume over.
 var decisions = []string{"./internal/plan/...", "./internal/controller/csi/handover", "./internal/controller/keeper",
-	"./internal/controller/attachdetach", "./internal/node/csi/...", "./provisioner/azure/batch"}
+	"./internal/controller/attachdetach", "./internal/node/csi/...", "./provisioner/azure/internal/batch"}
 
 type options struct {
 	root       string

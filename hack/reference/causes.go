@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/azuredisk-csi/azuredisk/cli/checks"
+	"github.com/azuredisk-csi/azuredisk/internal/cli/checks"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/cause"
 )
 

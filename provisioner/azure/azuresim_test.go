@@ -17,10 +17,10 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
 
-	"github.com/azuredisk-csi/azuredisk/azuresim/auth"
-	"github.com/azuredisk-csi/azuredisk/azuresim/contract"
-	"github.com/azuredisk-csi/azuredisk/azuresim/server"
 	"github.com/azuredisk-csi/azuredisk/azuresim/simtest"
+	"github.com/azuredisk-csi/azuredisk/internal/azuresim/auth"
+	"github.com/azuredisk-csi/azuredisk/internal/azuresim/contract"
+	"github.com/azuredisk-csi/azuredisk/internal/azuresim/server"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure/credential"

@@ -6,9 +6,9 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
-	"github.com/azuredisk-csi/azuredisk/provisioner/azure/batch"
-	"github.com/azuredisk-csi/azuredisk/provisioner/azure/client"
-	"github.com/azuredisk-csi/azuredisk/provisioner/azure/sku"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/internal/batch"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/internal/client"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/internal/sku"
 )
 
 // Options of New.

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/azuredisk-csi/azuredisk/azuresim/contract"
-	"github.com/azuredisk-csi/azuredisk/azuresim/latency"
-	"github.com/azuredisk-csi/azuredisk/azuresim/server"
+	"github.com/azuredisk-csi/azuredisk/internal/azuresim/contract"
+	"github.com/azuredisk-csi/azuredisk/internal/azuresim/latency"
+	"github.com/azuredisk-csi/azuredisk/internal/azuresim/server"
 	"github.com/azuredisk-csi/azuredisk/provisioner/conformance"
 )
 

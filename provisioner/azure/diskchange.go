@@ -5,8 +5,8 @@ import (
 	"strings"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
-	"github.com/azuredisk-csi/azuredisk/provisioner/azure/client"
-	"github.com/azuredisk-csi/azuredisk/provisioner/azure/operation"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/internal/client"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/internal/operation"
 )
 
 // Update implements provisioner.Disks. The disk is read first, and only what differs is sent.

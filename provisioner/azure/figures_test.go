@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/azuredisk-csi/azuredisk/azuresim/latency"
+	"github.com/azuredisk-csi/azuredisk/internal/azuresim/latency"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/azuredisk-csi/azuredisk/azuresim/audit"
-	"github.com/azuredisk-csi/azuredisk/azuresim/compute"
+	"github.com/azuredisk-csi/azuredisk/internal/azuresim/audit"
+	"github.com/azuredisk-csi/azuredisk/internal/azuresim/compute"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 

@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
-	"github.com/azuredisk-csi/azuredisk/provisioner/azure/batch"
-	"github.com/azuredisk-csi/azuredisk/provisioner/azure/operation"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/internal/batch"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/internal/operation"
 )
 
 // maxLUNs is how many LUNs a VM has

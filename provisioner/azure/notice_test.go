@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/azuredisk-csi/azuredisk/azuresim/audit"
-	"github.com/azuredisk-csi/azuredisk/azuresim/latency"
+	"github.com/azuredisk-csi/azuredisk/internal/azuresim/audit"
+	"github.com/azuredisk-csi/azuredisk/internal/azuresim/latency"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/azuredisk-csi/azuredisk/azuresim/audit"
-	"github.com/azuredisk-csi/azuredisk/azuresim/faults"
-	"github.com/azuredisk-csi/azuredisk/azuresim/latency"
+	"github.com/azuredisk-csi/azuredisk/internal/azuresim/audit"
+	"github.com/azuredisk-csi/azuredisk/internal/azuresim/faults"
+	"github.com/azuredisk-csi/azuredisk/internal/azuresim/latency"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 

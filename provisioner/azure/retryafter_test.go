@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/azuredisk-csi/azuredisk/azuresim/faults"
-	"github.com/azuredisk-csi/azuredisk/azuresim/latency"
+	"github.com/azuredisk-csi/azuredisk/internal/azuresim/faults"
+	"github.com/azuredisk-csi/azuredisk/internal/azuresim/latency"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 

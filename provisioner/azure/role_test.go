@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/azuredisk-csi/azuredisk/azuresim/auth"
+	"github.com/azuredisk-csi/azuredisk/internal/azuresim/auth"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure"
 )

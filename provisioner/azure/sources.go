@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
-	"github.com/azuredisk-csi/azuredisk/provisioner/azure/client"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/internal/client"
 )
 
 // whereSourceIs explains a copy that Azure has refused because it has not found the source. Azure says

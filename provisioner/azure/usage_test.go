@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/azuredisk-csi/azuredisk/azuresim/faults"
+	"github.com/azuredisk-csi/azuredisk/internal/azuresim/faults"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 

@@ -8,10 +8,10 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
-	"github.com/azuredisk-csi/azuredisk/provisioner/azure/batch"
-	"github.com/azuredisk-csi/azuredisk/provisioner/azure/client"
-	"github.com/azuredisk-csi/azuredisk/provisioner/azure/operation"
-	"github.com/azuredisk-csi/azuredisk/provisioner/azure/pacing"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/internal/batch"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/internal/client"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/internal/operation"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/internal/pacing"
 )
 
 // vmClient is a VM or an instance of a uniform scale set.

@@ -16,10 +16,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
-	"github.com/azuredisk-csi/azuredisk/provisioner/azure/batch"
-	"github.com/azuredisk-csi/azuredisk/provisioner/azure/client"
-	"github.com/azuredisk-csi/azuredisk/provisioner/azure/operation"
-	"github.com/azuredisk-csi/azuredisk/provisioner/azure/pacing"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/internal/batch"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/internal/client"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/internal/operation"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/internal/pacing"
 )
 
 // listAttempts is how often a list of data disks is written again after another client has changed it.

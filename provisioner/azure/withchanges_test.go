@@ -7,8 +7,8 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
-	"github.com/azuredisk-csi/azuredisk/provisioner/azure/batch"
-	"github.com/azuredisk-csi/azuredisk/provisioner/azure/operation"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/internal/batch"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/internal/operation"
 )
 
 func TestAListIsSentBackWithTheChanges(t *testing.T) {

@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 
-	"github.com/azuredisk-csi/azuredisk/cli/checks"
-	"github.com/azuredisk-csi/azuredisk/cli/explain"
+	"github.com/azuredisk-csi/azuredisk/internal/cli/checks"
+	"github.com/azuredisk-csi/azuredisk/internal/cli/explain"
 	"github.com/azuredisk-csi/azuredisk/internal/config"
 )
 

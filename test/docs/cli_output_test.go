@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/azuredisk-csi/azuredisk/cli/checks"
-	"github.com/azuredisk-csi/azuredisk/cli/explain"
-	"github.com/azuredisk-csi/azuredisk/cli/ui"
-	"github.com/azuredisk-csi/azuredisk/cli/whatif"
+	"github.com/azuredisk-csi/azuredisk/internal/cli/checks"
+	"github.com/azuredisk-csi/azuredisk/internal/cli/explain"
+	"github.com/azuredisk-csi/azuredisk/internal/cli/ui"
+	"github.com/azuredisk-csi/azuredisk/internal/cli/whatif"
 )
 
 const outputPage = "docs/reference/cli-output.md"

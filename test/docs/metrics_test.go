@@ -35,14 +35,14 @@ var v1Metrics = []string{
 // vocabularies are the constants that are values of labels, by the folder and by their type or the
 // beginning of their name.
 var vocabularies = map[string][]string{
-	"api/v1":                       {"ProofType", "MaintenanceType", "VolumeState"},
-	"internal/controller/failover": {"phase", "result"},
-	"internal/node/csi":            {"try"},
-	"internal/plan/nodehealth":     {"PauseResult"},
-	"internal/scheduler":           {"Fault", "result"},
-	"provisioner":                  {"Kind"},
-	"provisioner/azure/operation":  {"Kind"},
-	"provisioner/azure/pacing":     {"Policy"},
+	"api/v1":                               {"ProofType", "MaintenanceType", "VolumeState"},
+	"internal/controller/failover":         {"phase", "result"},
+	"internal/node/csi":                    {"try"},
+	"internal/plan/nodehealth":             {"PauseResult"},
+	"internal/scheduler":                   {"Fault", "result"},
+	"provisioner":                          {"Kind"},
+	"provisioner/azure/internal/operation": {"Kind"},
+	"provisioner/azure/internal/pacing":    {"Policy"},
 }
 
 // parseSources parses the Go files of the driver, by their paths.

@@ -25,11 +25,11 @@ var otherNames = map[string][]string{
 	"internal/plan/maintenance/move.go":      {"DaemonSet"},                    // a kind
 	"internal/plan/nodehealth/nodehealth.go": {"Healthy"},                      // a state
 	"internal/plan/cause/cause.go":           {"Healthy"},                      // an outcome
-	"cli/checks/parts.go":                    {"DaemonSet"},                    // a kind
-	"cli/checks/preflight.go":                {"OtherDriver"},                  // a check
-	"cli/checks/doctor.go":                   {"Registered"},                   // a check
-	"cli/collect/client.go":                  {"DaemonSet"},                    // a kind
-	"cli/collect/bundle.go":                  {"DaemonSet"},                    // a kind
+	"internal/cli/checks/parts.go":           {"DaemonSet"},                    // a kind
+	"internal/cli/checks/preflight.go":       {"OtherDriver"},                  // a check
+	"internal/cli/checks/doctor.go":          {"Registered"},                   // a check
+	"internal/cli/collect/client.go":         {"DaemonSet"},                    // a kind
+	"internal/cli/collect/bundle.go":         {"DaemonSet"},                    // a kind
 }
 
 // TestReasonsAreConstants compares the constants of api/v1 with the table of causes, and finds reasons
@@ -137,7 +137,7 @@ var interpreters = []string{"Contains", "ContainsAny", "HasPrefix", "HasSuffix",
 // othersWords are the files that read a sentence of another program, which has no reason for it.
 var othersWords = map[string]string{
 	"internal/plan/maintenance/maintenance.go": "a condition that AKS sets on Nodes",
-	"cli/explain/pod.go":                       "kube-scheduler's count of the nodes that it excluded",
+	"internal/cli/explain/pod.go":              "kube-scheduler's count of the nodes that it excluded",
 }
 
 // TestNoSentenceIsInterpreted finds code that looks into a message instead of reading its reason.

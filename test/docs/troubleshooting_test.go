@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/azuredisk-csi/azuredisk/cli/whatif"
+	"github.com/azuredisk-csi/azuredisk/internal/cli/whatif"
 )
 
 // TestWhatIfHasTheFiguresOfThePerformancePage compares the times that the command expects with the

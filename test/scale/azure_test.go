@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/azuredisk-csi/azuredisk/azuresim/auth"
-	"github.com/azuredisk-csi/azuredisk/azuresim/compute"
-	"github.com/azuredisk-csi/azuredisk/azuresim/operations"
-	"github.com/azuredisk-csi/azuredisk/azuresim/store"
+	"github.com/azuredisk-csi/azuredisk/internal/azuresim/auth"
+	"github.com/azuredisk-csi/azuredisk/internal/azuresim/compute"
+	"github.com/azuredisk-csi/azuredisk/internal/azuresim/operations"
+	"github.com/azuredisk-csi/azuredisk/internal/azuresim/store"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/loopback"
 )
 

@@ -7,7 +7,7 @@ import (
 	"net/url"
 	"testing"
 
-	"github.com/azuredisk-csi/azuredisk/azuresim/contract"
+	"github.com/azuredisk-csi/azuredisk/internal/azuresim/contract"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 )
 

@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/azuresim/hypervisor"
+	"github.com/azuredisk-csi/azuredisk/internal/azuresim/hypervisor"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 )
 

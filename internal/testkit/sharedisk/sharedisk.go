@@ -9,7 +9,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/azuredisk-csi/azuredisk/azuresim/reservations"
+	"github.com/azuredisk-csi/azuredisk/internal/azuresim/reservations"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 

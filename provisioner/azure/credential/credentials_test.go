@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	testclock "k8s.io/utils/clock/testing"
 
-	"github.com/azuredisk-csi/azuredisk/azuresim/auth"
+	"github.com/azuredisk-csi/azuredisk/internal/azuresim/auth"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure/credential"
 )
 

@@ -19,9 +19,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/azuredisk-csi/azuredisk/azuresim/auth"
-	"github.com/azuredisk-csi/azuredisk/azuresim/server"
 	"github.com/azuredisk-csi/azuredisk/azuresim/simtest"
+	"github.com/azuredisk-csi/azuredisk/internal/azuresim/auth"
+	"github.com/azuredisk-csi/azuredisk/internal/azuresim/server"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure"

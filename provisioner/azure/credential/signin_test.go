@@ -24,8 +24,8 @@ import (
 	"k8s.io/utils/clock"
 	pkcs12 "software.sslmate.com/src/go-pkcs12"
 
-	"github.com/azuredisk-csi/azuredisk/azuresim/auth"
-	"github.com/azuredisk-csi/azuredisk/azuresim/imds"
+	"github.com/azuredisk-csi/azuredisk/internal/azuresim/auth"
+	"github.com/azuredisk-csi/azuredisk/internal/azuresim/imds"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure/credential"

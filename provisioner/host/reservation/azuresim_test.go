@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/azuredisk-csi/azuredisk/azuresim/guest"
-	"github.com/azuredisk-csi/azuredisk/azuresim/hypervisor"
+	"github.com/azuredisk-csi/azuredisk/internal/azuresim/guest"
+	"github.com/azuredisk-csi/azuredisk/internal/azuresim/hypervisor"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/conformance/reservations"
