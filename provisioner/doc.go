@@ -13,8 +13,8 @@
 // # Compatibility
 //
 // The library, with the packages below this one, is v0: it may change with each version, as
-// SUPPORT.md says. An interface gets more
-// methods. An implementation outside of this repository embeds UnimplementedDisks and its like.
+// SUPPORT.md says. An interface gets more methods: an implementation outside of this repository
+// embeds UnimplementedDisks and its like.
 //
 // # Errors
 //
