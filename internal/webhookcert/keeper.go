@@ -165,7 +165,7 @@ func (k *Keeper) replace(ctx context.Context, secret *corev1.Secret, former pair
 		corev1.TLSPrivateKeyKey: created.key,
 		bundleKey:               created.bundle,
 	}
-	if err := k.Client.Update(ctx, secret); err != nil {
+	if err := k.Client.Update(ctx, secret); err != nil { //nolint:forbidigo // the Secret's data is written as a whole
 		return pair{}, nil, fmt.Errorf("write a new certificate into the Secret: %w", err)
 	}
 	logr.FromContextOrDiscard(ctx).Info("made a certificate for the webhook", "names", k.Names, "until", loaded.Leaf.NotAfter)
