@@ -97,8 +97,10 @@ run_stage() {
   if ! wait "$pid"; then
     touch "$log_dir/$stage.failed"
     echo "=== $stage FAILED after $((SECONDS - started)) s; what it said:"
-    grep -a -n -E '^(--- FAIL|FAIL|panic:|.*\bError\b)' "$log" | tail -40
     tail -n 120 "$log"
+    # The message of a test stands before the logs of its processes. It comes last here, where it is read.
+    echo "--- $stage: what failed, and what its tests said:"
+    grep -a -n -E '^( *--- FAIL|FAIL|panic:)|^ +[a-z_]+\.go:[0-9]+: |\bError\b|^WARNING: DATA RACE' "$log" | cut -c1-2000 | tail -60
     return 1
   fi
   touch "$log_dir/$stage.passed"
