@@ -4,7 +4,7 @@
 # Usage: [PLAYGROUND_KUBERNETES=1.34] hack/e2e.sh [STAGE ...]; without arguments all but guides, without the variable the newest Kubernetes. The output of a stage is in out/test/e2e/STAGE.log.
 #   selftest   the playground itself, from inside and outside
 #   volumes    the chart installed with VolumeAttachments, the life cycle of Kubernetes' volumes tested sentence by sentence, the chart upgraded, a pod
-#              moved, and the chart removed
+#              moved, a filesystem repaired by the commands of its guide, and the chart removed
 #   v1         the commands of the guide from the V1 driver and back, and the chart removed; installed with defaults, and a node lost under a pod
 #              that writes
 #   guides     the commands of the guides to AKS, to an upgrade, to uninstalling and to a trial, in the profile of AKS, and to self-managed clusters;
@@ -38,6 +38,7 @@ volumes() {
   bin/playground driver install --values "$state/values.yaml"
   echo "--- a move with VolumeAttachments"
   bin/playground run hello --out out/e2e
+  bin/playground guide repair-a-filesystem --out out/e2e
   uninstall
 }
 

@@ -26,10 +26,12 @@ var guides = map[string][]string{
 	"install-self-managed": {"Build the image", "Install the driver", movePod},
 	"upgrade":              {"Before", "Upgrade", "Roll back"},
 	"uninstall":            {"Uninstall the driver"},
+	repair:                 {"Find the node and the device", "Repair", "Let the pod start"},
 }
 
 const (
 	movePod = "Move a pod"
+	repair  = "repair-a-filesystem"
 	// pauseImage is the image of the guides' pod.
 	pauseImage = "registry.k8s.io/pause:3.10"
 	// variables is the file that takes the shell variables from one block to the next.
@@ -55,27 +57,34 @@ func Follow(ctx context.Context, o Options, name string) (*steps.Report, error) 
 	if err := j.standIn(ctx, name); err != nil {
 		return nil, fmt.Errorf("prepare to follow the guide %s: %w", name, err)
 	}
-	return j.report(ctx, name, j.installationSteps(name))
+	return j.report(ctx, name, j.sectionSteps(name))
 }
 
-// installationSteps are the sections of the guide. While the driver is upgraded, a pod uses a
-// volume.
-func (j *journey) installationSteps(name string) []steps.Step {
+// sectionSteps are the sections of the guide. While the driver is upgraded, a pod uses a volume;
+// before a filesystem is repaired, a pod waits for it.
+func (j *journey) sectionSteps(name string) []steps.Step {
 	var sections []steps.Step
 	for _, section := range guides[name] {
 		sections = append(sections, steps.Step{Name: section, Run: func(ctx context.Context) error {
 			return j.followBlocks(ctx, section)
 		}})
 	}
-	if name != "upgrade" {
+	deleteUser := func(ctx context.Context) error {
+		_, err := j.kubectl(ctx, "delete", "pod/user", "persistentvolumeclaim/user", "--timeout=2m")
+		return err
+	}
+	switch name {
+	case repair:
+		first := steps.Step{Name: "a pod waits for a damaged filesystem", Run: j.damage}
+		last := steps.Step{Name: "clean up", Run: deleteUser}
+		return slices.Concat([]steps.Step{first}, sections, []steps.Step{last})
+	case "upgrade":
+	default:
 		return sections
 	}
 	var before string
 	first := steps.Step{Name: "a pod uses a volume", Run: func(ctx context.Context) (err error) {
-		if err := j.apply(ctx, userManifest); err != nil {
-			return err
-		}
-		if _, err := j.kubectl(ctx, "wait", "pod/user", "--for=condition=Ready", "--timeout=3m"); err != nil {
+		if err := j.startUser(ctx); err != nil {
 			return err
 		}
 		before, err = j.kubectl(ctx, userState...)
@@ -86,8 +95,7 @@ func (j *journey) installationSteps(name string) []steps.Step {
 		if err != nil || after != before {
 			return errors.Join(fmt.Errorf("the pod's UID, restarts and condition: got %q, want %q as before", after, before), err)
 		}
-		_, err = j.kubectl(ctx, "delete", "pod/user", "persistentvolumeclaim/user", "--timeout=2m")
-		return err
+		return deleteUser(ctx)
 	}}
 	return slices.Concat([]steps.Step{first}, sections, []steps.Step{last})
 }
@@ -112,6 +120,52 @@ spec:
   containers: [{name: user, image: ` + pauseImage + `, volumeMounts: [{name: data, mountPath: /data}]}]
   volumes: [{name: data, persistentVolumeClaim: {claimName: user}}]
 `
+
+// startUser starts the pod and waits until it runs.
+func (j *journey) startUser(ctx context.Context) error {
+	if err := j.apply(ctx, userManifest); err != nil {
+		return err
+	}
+	_, err := j.kubectl(ctx, "wait", "pod/user", "--for=condition=Ready", "--timeout=3m")
+	return err
+}
+
+// damage takes the root directory from the filesystem of the pod, while no node has it mounted, and
+// starts the pod again. `e2fsck -p` does not repair that.
+func (j *journey) damage(ctx context.Context) error {
+	if err := j.startUser(ctx); err != nil {
+		return err
+	}
+	node, err := j.kubectl(ctx, "get", "pod", "user", "--output", "jsonpath={.spec.nodeName}")
+	if err != nil {
+		return err
+	}
+	const file = "/run/damaged-device"
+	find := `awk '$2 ~ "/disk.csi.azure.com/.*/globalmount$" {print $1}' /proc/mounts >` + file
+	if err := j.onNode(ctx, node, find); err != nil {
+		return err
+	}
+	if _, err := j.kubectl(ctx, "delete", "pod/user", "--timeout=2m"); err != nil {
+		return err
+	}
+	if err := j.onNode(ctx, node, `device=$(cat `+file+`); rm `+file+`
+while grep -q "^$device " /proc/mounts; do sleep 0.2; done
+until [ "$(blockdev --getro "$device")" = 1 ]; do sleep 0.2; done
+blockdev --setrw "$device"
+debugfs -w -R 'clri <2>' "$device"
+debugfs -w -R 'ssv state 2' "$device"
+blockdev --flushbufs "$device"
+blockdev --setro "$device"
+if e2fsck -n "$device"; then exit 1; fi`); err != nil {
+		return err
+	}
+	if err := j.apply(ctx, userManifest); err != nil {
+		return err
+	}
+	j.env = append(j.env, "POD=user", "NAMESPACE=default")
+	return j.shell(ctx, `until kubectl get event --field-selector involvedObject.name=user,reason=FailedMount \
+    --output jsonpath='{.items[*].message}' | grep -q 'repair it manually'; do sleep 1; done`)
+}
 
 func (j *journey) followBlocks(ctx context.Context, section string) error {
 	blocks, err := j.guide.section(section)
