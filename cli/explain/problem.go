@@ -42,7 +42,7 @@ func (f Facts) problem(v *Volume) (Finding, bool) {
 }
 
 // problemEvent reads the events on the claim, and those on the pod, which do not say which of its volumes they
-// are about. The newest says whether the last problem has ended.
+// are about. The newest reports the last problem, or its end.
 func (f Facts) problemEvent(v *Volume) (Finding, bool) {
 	name, ofPod := v.claim(), f.Pod != nil && len(f.Volumes) > 0 && f.Volumes[0] == v
 	if len(f.Volumes) > 1 {

@@ -182,8 +182,8 @@ func (m mounts) Unmount(ctx context.Context, target string) error {
 	return nil
 }
 
-// unmountFailure returns why a mount could not be removed. With MNT_EXPIRE the kernel says whether a mount
-// is busy, and does not wait; it removes the mount only if that was its second question.
+// unmountFailure returns why a mount could not be removed. With MNT_EXPIRE the kernel refuses a busy mount
+// without a wait, and removes one that is not busy only at the second call.
 func (m mounts) unmountFailure(ctx context.Context, target string, failure error) error {
 	if ctx.Err() != nil || !errors.Is(unix.Unmount(target, unix.MNT_EXPIRE|unix.UMOUNT_NOFOLLOW), syscall.EBUSY) {
 		return failure

@@ -1,11 +1,14 @@
 package csi_test
 
 import (
+	"context"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
@@ -18,13 +21,15 @@ func TestWhatTheNodeSeesIsInItsReport(t *testing.T) {
 	t.Parallel()
 	damaged := provisioner.Errorf(provisioner.FailedPrecondition, "repair it").With(provisioner.FilesystemDamaged)
 	busy := provisioner.Errorf(provisioner.Conflict, "busy").With(provisioner.MountBusy)
+	unmount := provisioner.Errorf(provisioner.Unavailable, "umount: exit code 1")
 	for name, c := range map[string]struct {
 		before func(m *machine, s *csinode.Server) error
 		begin  func(*memoryHost, *machine)
 		end    func(*memoryHost, *machine)
 		call   func(m *machine, s *csinode.Server) error
-		fails  bool
-		want   string
+		// code is the one of the failure; OK for a call that only observes.
+		code codes.Code
+		want string
 	}{
 		"a filesystem that needs a person": {
 			begin: func(h *memoryHost, _ *machine) {
@@ -32,36 +37,62 @@ func TestWhatTheNodeSeesIsInItsReport(t *testing.T) {
 				h.OnCheck = func(string) error { return damaged }
 			},
 			end:  func(h *memoryHost, _ *machine) { h.OnCheck = nil },
-			call: stageExt4, fails: true, want: apiv1.ReasonFilesystemDamaged,
+			call: stageExt4, code: codes.FailedPrecondition, want: apiv1.ReasonFilesystemDamaged,
 		},
 		"a disk of the node that is full": {
 			begin: func(h *memoryHost, _ *machine) { h.MountFails = syscall.ENOSPC },
 			end:   func(h *memoryHost, _ *machine) { h.MountFails = nil },
-			call:  stageExt4, fails: true, want: apiv1.ReasonNodeDiskFull,
+			call:  stageExt4, code: codes.Internal, want: apiv1.ReasonNodeDiskFull,
+		},
+		"a stage of a device that is held": {
+			begin: func(h *memoryHost, _ *machine) {
+				h.Content, h.Held = content{FS: provisioner.Filesystem{Type: "ext4", UUID: "u"}}, true
+				h.OnCheck = func(string) error { return provisioner.Errorf(provisioner.Unavailable, "in use") }
+			},
+			end:  func(h *memoryHost, _ *machine) { h.Held, h.OnCheck = false, nil },
+			call: stageExt4, code: codes.Unavailable, want: apiv1.ReasonDeviceHeld,
 		},
 		"a device that is held": {
 			before: stageExt4,
 			begin:  func(h *memoryHost, _ *machine) { h.Held = true },
 			end:    func(h *memoryHost, _ *machine) { h.Held = false },
-			call:   (*machine).unstage, fails: true, want: apiv1.ReasonDeviceHeld,
+			call:   (*machine).unstage, code: codes.Aborted, want: apiv1.ReasonDeviceHeld,
 		},
 		"a pod's mount that is busy": {
 			before: publishExt4,
 			begin:  func(h *memoryHost, _ *machine) { h.UnmountFails = busy },
 			end:    func(h *memoryHost, _ *machine) { h.UnmountFails = nil },
-			call:   (*machine).unpublishVolume, fails: true, want: apiv1.ReasonMountBusy,
+			call:   (*machine).unpublishVolume, code: codes.Aborted, want: apiv1.ReasonMountBusy,
 		},
 		"an unstage while a pod has the volume": {
 			before: publishExt4,
 			begin:  func(*memoryHost, *machine) {},
 			end:    func(h *memoryHost, m *machine) { delete(h.Mounted, m.target()) },
-			call:   (*machine).unstage, fails: true, want: apiv1.ReasonMountBusy,
+			call:   (*machine).unstage, code: codes.Aborted, want: apiv1.ReasonMountBusy,
 		},
 		"an unmount that fails": {
 			before: publishExt4,
-			begin:  func(h *memoryHost, _ *machine) { h.UnmountFails = syscall.EPERM },
+			begin:  func(h *memoryHost, _ *machine) { h.UnmountFails = unmount },
 			end:    func(h *memoryHost, _ *machine) { h.UnmountFails = nil },
-			call:   (*machine).unpublishVolume, fails: true, want: apiv1.ReasonUnmountFailed,
+			call:   (*machine).unpublishVolume, code: codes.Unavailable, want: apiv1.ReasonUnmountFailed,
+		},
+		"a staging path that is busy": {
+			before: stageExt4,
+			begin:  func(h *memoryHost, _ *machine) { h.UnmountFails = busy },
+			end:    func(h *memoryHost, _ *machine) { h.UnmountFails = nil },
+			call:   (*machine).unstage, code: codes.Aborted, want: apiv1.ReasonMountBusy,
+		},
+		"an unstage that fails": {
+			before: stageExt4,
+			begin:  func(h *memoryHost, _ *machine) { h.UnmountFails = unmount },
+			end:    func(h *memoryHost, _ *machine) { h.UnmountFails = nil },
+			call:   (*machine).unstage, code: codes.Unavailable, want: apiv1.ReasonUnmountFailed,
+		},
+		"a device that writes slowly": {
+			before: publishExt4,
+			begin:  func(h *memoryHost, _ *machine) { h.SyncFails = context.DeadlineExceeded },
+			end:    func(h *memoryHost, _ *machine) { h.SyncFails = nil },
+			call:   (*machine).unpublishVolume, code: codes.DeadlineExceeded, want: apiv1.ReasonUnmountFailed,
 		},
 		"a filesystem that the kernel has stopped": {
 			before: publishExt4,
@@ -112,8 +143,8 @@ func TestWhatTheNodeSeesIsInItsReport(t *testing.T) {
 			}
 			c.begin(h, m)
 			for _, want := range []string{"", c.want} {
-				if err := c.call(m, s); (err != nil) != c.fails {
-					t.Fatalf("got error %v, want one: %t", err, c.fails)
+				if err := c.call(m, s); status.Code(err) != c.code {
+					t.Fatalf("got %v, want code %s", err, c.code)
 				}
 				expect("it lasts", want)
 				clock.Step(11 * time.Second)

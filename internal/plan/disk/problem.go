@@ -3,7 +3,6 @@ package disk
 import (
 	"cmp"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -37,8 +36,8 @@ func ProblemReporters(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttac
 }
 
 // Usable records the worst problem that the reports of ProblemReporters name in the condition Usable of a
-// status. It returns a problem that users are to be told of: one that was not recorded, of another node, or of
-// another cause, and the end of the last one.
+// status. It returns what users are to learn once: a problem that was not recorded, or with another reason, and
+// the end of the last one.
 func Usable(volume *apiv1.AzVolume, reports []*apiv1.AzDriverNode, now time.Time, status *apiv1.AzVolumeStatus) *Problem {
 	recorded := meta.FindStatusCondition(status.Conditions, apiv1.VolumeConditionUsable)
 	before := recorded != nil && recorded.Status == metav1.ConditionFalse
@@ -56,9 +55,9 @@ func Usable(volume *apiv1.AzVolume, reports []*apiv1.AzDriverNode, now time.Time
 		meta.SetStatusCondition(&status.Conditions, c)
 		return ended
 	}
-	from := "node " + node + ": "
-	known := before && recorded.Reason == worst.Reason && strings.HasPrefix(recorded.Message, from)
-	c.Status, c.Reason, c.Message = metav1.ConditionFalse, worst.Reason, operation.Shorten(from+worst.Message)
+	known := before && recorded.Reason == worst.Reason
+	c.Status, c.Reason = metav1.ConditionFalse, worst.Reason
+	c.Message = operation.Shorten("node " + node + ": " + worst.Message)
 	if !known {
 		meta.RemoveStatusCondition(&status.Conditions, c.Type) // another problem is a transition
 		// The clock of a node may be wrong, but its report is not from the future.

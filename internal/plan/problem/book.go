@@ -45,8 +45,8 @@ func Publishing(path string) Source { return Source(publishing + path) }
 // Reading are the reads from the device of the volume that is published at a path.
 func Reading(path string) Source { return Source(reading + path) }
 
-// tells reports whether a source can tell of a cause.
-func (s Source) tells(reason string) bool {
+// reports reports whether a source can see a cause.
+func (s Source) reports(reason string) bool {
 	switch reason {
 	case apiv1.ReasonFilesystemFrozen, apiv1.ReasonFilesystemTakesNoWrites:
 		return s == Mounted
@@ -62,7 +62,7 @@ type seen struct {
 	since, last     time.Time
 }
 
-// Book has the problems of the volumes of a node, as the sources tell them. The zero value is empty. It is
+// Book has the problems of the volumes of a node, as its sources see them. The zero value is empty. It is
 // not safe for concurrent use.
 type Book struct {
 	volumes map[string]map[Source]seen
@@ -72,7 +72,7 @@ type Book struct {
 func (b *Book) Saw(volume string, source Source, reason, message string, now time.Time) {
 	said := b.volumes[volume]
 	before, again := said[source]
-	if f, is := said[former]; is && source.tells(f.reason) {
+	if f, is := said[former]; is && source.reports(f.reason) {
 		delete(said, former)
 		if !again {
 			before = f
@@ -102,7 +102,7 @@ func (b *Book) put(volume string, source Source, s seen) {
 func (b *Book) Forget(volume string) { delete(b.volumes, volume) }
 
 // Resume takes over the report of the process before this one. Its problems count until a source that can
-// tell of them has said something, or as long as a source's own.
+// see them has said something, or as long as a source's own.
 func (b *Book) Resume(reported []apiv1.VolumeProblem, now time.Time) {
 	for _, p := range reported {
 		b.put(p.VolumeName, former, seen{reason: p.Reason, message: p.Message, since: p.StartTime.Time, last: now})

@@ -108,7 +108,7 @@ func TestAProblemIsReportedIfItLastsAndUntilItEnds(t *testing.T) {
 		"once":                              {nil, []saw{{0, problem.Staging, held}}, 20, ""},
 		"again before it lasts":             {nil, []saw{{0, problem.Staging, held}, {9, problem.Staging, held}}, 9, ""},
 		"again":                             {nil, []saw{{0, problem.Staging, held}, {10, problem.Staging, held}}, 10, "DeviceHeld 0"},
-		"another cause begins anew":         {nil, []saw{{0, problem.Staging, held}, {10, problem.Staging, damaged}}, 10, ""},
+		"another cause begins again":        {nil, []saw{{0, problem.Staging, held}, {10, problem.Staging, damaged}}, 10, ""},
 		"it has ended":                      {nil, []saw{{0, problem.Staging, held}, {10, problem.Staging, held}, {11, problem.Staging, ""}}, 11, ""},
 		"success elsewhere does not end it": {nil, []saw{{0, pod, held}, {10, pod, held}, {11, other, ""}, {11, problem.Mounted, ""}}, 11, "DeviceHeld 0"},
 		"the kubelet waits":                 {nil, []saw{{0, problem.Staging, held}, {10, problem.Staging, held}}, 250, "DeviceHeld 0"},
