@@ -44,6 +44,24 @@ const (
 // Error makes a Kind usable as the target of errors.Is.
 func (k Kind) Error() string { return string(k) }
 
+// Fault is a state of the node that outlasts a call, and that a person or the end of a program ends.
+// errors.Is finds it in an error, as it finds a Kind.
+type Fault string
+
+// The faults.
+const (
+	// DeviceHeld: a program, or the kernel for one, holds the device. The message names the holder.
+	DeviceHeld Fault = "DeviceHeld"
+	// MountBusy: a mount cannot be removed, because something is mounted below it, or a program uses
+	// it.
+	MountBusy Fault = "MountBusy"
+	// FilesystemDamaged: the filesystem must be repaired manually.
+	FilesystemDamaged Fault = "FilesystemDamaged"
+)
+
+// Error makes a Fault usable as the target of errors.Is.
+func (f Fault) Error() string { return string(f) }
+
 // Error is a failure of a call to the platform.
 type Error struct {
 	// Kind that callers decide by.
@@ -57,6 +75,8 @@ type Error struct {
 	StillDetaching bool
 	// RetryAfter is how long the platform asked to wait; 0 where it did not say.
 	RetryAfter time.Duration
+	// Fault of the node, if it has one.
+	Fault Fault
 	// Err is the cause, if there is one.
 	Err error
 }
@@ -71,13 +91,24 @@ func Errorf(kind Kind, format string, args ...any) *Error {
 	}
 }
 
+// With sets the fault of a new Error, and returns it.
+func (e *Error) With(fault Fault) *Error {
+	e.Fault = fault
+	return e
+}
+
 // Error returns the message.
 func (e *Error) Error() string { return e.Message }
 
-// Is reports whether target is the kind of e.
+// Is reports whether target is the kind or the fault of e.
 func (e *Error) Is(target error) bool {
-	kind, ok := target.(Kind)
-	return ok && e.Kind == kind
+	switch target := target.(type) {
+	case Kind:
+		return e.Kind == target
+	case Fault:
+		return e.Fault == target
+	}
+	return false
 }
 
 // Unwrap returns the cause.

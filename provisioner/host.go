@@ -28,9 +28,9 @@ type Devices interface {
 	// Unavailable when the device cannot be opened.
 	Rescan(ctx context.Context, path string) (Device, error)
 	// Flush writes the kernel's dirty data to the device. A device that is gone is a success. It ends
-	// the freeze of a filesystem on it that has no mount any more. Errors: Conflict, which names the
-	// holder, while anything on this node holds the device, also a mount in another mount namespace;
-	// Unavailable when the device does not take the data.
+	// the freeze of a filesystem on it that has no mount any more. Errors: Conflict with the fault
+	// DeviceHeld, which names the holder, while anything on this node holds the device, also a mount in
+	// another mount namespace; Unavailable when the device does not take the data.
 	Flush(ctx context.Context, path string) error
 	// SetReadOnly write-protects the device, and the disk of a partition, on this node, or removes
 	// the protection, and reads it back. The kernel refuses the writes of processes to a protected
@@ -142,7 +142,8 @@ type Filesystems interface {
 	// made.
 	Renew(ctx context.Context, device string, fs Filesystem, uuid string) error
 	// Check replays the journal and repairs what can be repaired without questions.
-	// Errors: FailedPrecondition if the filesystem must be repaired manually.
+	// Errors: FailedPrecondition with the fault FilesystemDamaged if the filesystem must be repaired
+	// manually.
 	Check(ctx context.Context, device string, fs Filesystem) error
 	// Grow grows a filesystem to the size of its device; no change is a success. It is called
 	// before the mount, with mountPath "", and again after it: each host does the part that it can
@@ -154,6 +155,11 @@ type Filesystems interface {
 	// Stop ends a Check that runs on the device, and does not wait for the end. Other commands
 	// would leave a filesystem behind that cannot be used, so they continue.
 	Stop(device string)
+	// Frozen reports whether a filesystem that is mounted from the device for writing is frozen, as a
+	// backup does it. It is known of ext3 and ext4 with a journal, and false for all others. It reads
+	// the kernel's cache, and neither waits for the end of a freeze nor ends it. Errors: Unavailable
+	// when the device cannot be read.
+	Frozen(ctx context.Context, device, fsType string) (bool, error)
 	// Stats returns the use of the filesystem mounted at path.
 	Stats(ctx context.Context, path string) (FilesystemStats, error)
 }
@@ -185,7 +191,8 @@ type Mounts interface {
 	// kernel continues to write.
 	Sync(ctx context.Context, target string) error
 	// Unmount unmounts target and removes it. If it is the last mount of a filesystem that is frozen,
-	// it ends the freeze first. A target that is not mounted, or missing, is a success.
+	// it ends the freeze first. A target that is not mounted, or missing, is a success. Errors: Conflict
+	// with the fault MountBusy, which names what is mounted below, while something uses the mount.
 	Unmount(ctx context.Context, target string) error
 	// List returns the mount points of this node.
 	List(ctx context.Context) ([]MountPoint, error)

@@ -163,6 +163,14 @@ type AzDriverNodeStatus struct {
 	// +listMapKey=volumeName
 	// +kubebuilder:validation:MaxItems=32
 	LostWrites []LostWrites `json:"lostWrites,omitempty"`
+	// volumeProblems say what keeps a volume from being used on this node, or from leaving it, for longer
+	// than ten seconds. A volume may have one without an entry in stagedVolumes, while it cannot be
+	// staged. Only the node plug-in writes them, and removes them when they have ended.
+	// +optional
+	// +listType=map
+	// +listMapKey=volumeName
+	// +kubebuilder:validation:MaxItems=64
+	VolumeProblems []VolumeProblem `json:"volumeProblems,omitempty"`
 	// maintenance is what Azure has announced for the VM, as the scheduled events of the instance
 	// metadata say; unset while the metadata has not answered. Only the node plug-in writes it, and
 	// only when it changes. While it is unset, the controller reads the condition VMEventScheduled
@@ -180,6 +188,28 @@ type AzDriverNodeStatus struct {
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:XValidation:rule="self.all(c, c.message.size() <= 1024)",message="a message has at most 1024 characters"
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// VolumeProblem says what is wrong with a volume on a node.
+type VolumeProblem struct {
+	// volumeName is the name of the AzVolume.
+	// +kubebuilder:validation:Pattern=`^[a-z0-9.-]+$`
+	// +kubebuilder:validation:MaxLength=63
+	// +required
+	VolumeName string `json:"volumeName"`
+	// reason is the cause, as in "FilesystemFrozen"; docs/reference/reasons.md has all. More values may
+	// be added.
+	// +kubebuilder:validation:Pattern=`^[A-Z][A-Za-z]+$`
+	// +kubebuilder:validation:MaxLength=64
+	// +required
+	Reason string `json:"reason"`
+	// message is what the node plug-in has seen, with device and path.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Message string `json:"message,omitempty"`
+	// startTime is when it was first seen, by the node's clock.
+	// +required
+	StartTime metav1.Time `json:"startTime"`
 }
 
 // LostWrites says that a device did not take the last writes to a volume.

@@ -406,8 +406,8 @@ type AzVolumeStatus struct {
 	// error is the last failure of the step that State names; unset on success.
 	// +optional
 	Error *Error `json:"error,omitempty"`
-	// conditions of the volume: Ready, Updated, DiskAsRecorded, WritesKept, ReplicasAttached, Published. The
-	// message of ReplicasAttached names the nodes that take no replica, and why.
+	// conditions of the volume: Ready, Updated, DiskAsRecorded, WritesKept, Usable, ReplicasAttached,
+	// Published. The message of ReplicasAttached names the nodes that take no replica, and why.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -57,6 +57,9 @@ const (
 	VolumeConditionDiskAsRecorded = "DiskAsRecorded"
 	// VolumeConditionWritesKept is False for a day after a node could not write all data to the disk.
 	VolumeConditionWritesKept = "WritesKept"
+	// VolumeConditionUsable is False while a node that has the volume, or is to have it, reports a problem:
+	// the volume cannot be used there, or cannot leave the node. The reason is the problem's.
+	VolumeConditionUsable = "Usable"
 	// VolumeConditionReplicasAttached reports whether all wanted replicas are attached, which may be none.
 	// Its message names the nodes that take no replica, and why.
 	VolumeConditionReplicasAttached = "ReplicasAttached"

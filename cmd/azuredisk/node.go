@@ -260,6 +260,10 @@ func (p *nodePlugin) runParts(ctx context.Context, cfg *rest.Config, nodes *csin
 			}, csinode.ClearInterval)
 			return nil
 		})),
+		"problems": mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+			wait.UntilWithContext(ctx, nodes.ReviewProblems, csinode.ReviewInterval)
+			return nil
+		})),
 	}
 	if p.settings.Register {
 		p.addRegistrar(mgr, calls, checks)

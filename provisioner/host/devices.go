@@ -167,7 +167,8 @@ func (d devices) flush(ctx context.Context, path string) error {
 			return struct{}{}, nil
 		}
 		if errors.Is(err, syscall.EBUSY) {
-			return struct{}{}, provisioner.Errorf(provisioner.Conflict, "device %s is still held on this node", path)
+			return struct{}{}, provisioner.Errorf(provisioner.Conflict, "device %s is still held on this node", path).
+				With(provisioner.DeviceHeld)
 		}
 		if err != nil {
 			return struct{}{}, provisioner.Errorf(provisioner.Unavailable, "open device to flush: %w", err)

@@ -166,7 +166,7 @@ func (f filesystems) runE2fsck(ctx context.Context, device string, fs provisione
 	case ended.code&uncorrected != 0:
 		return provisioner.Errorf(provisioner.FailedPrecondition,
 			"cannot use device %s: e2fsck cannot repair its %s filesystem automatically; repair it manually: %s", device, fs.Type,
-			ended.output)
+			ended.output).With(provisioner.FilesystemDamaged)
 	default:
 		return provisioner.Errorf(provisioner.Unavailable, "e2fsck %s: exit code %d: %s", device, ended.code, ended.output)
 	}

@@ -278,8 +278,9 @@ func TestCheckRepairsWhatItCanAndAsksForTheRest(t *testing.T) {
 	// A root directory that is gone is not.
 	hosttest.Run(t, "debugfs", "-w", "-R", "clri <2>", disk.Device)
 	hosttest.Run(t, "debugfs", "-w", "-R", "set_super_value state 0", disk.Device)
-	if err := fss.Check(t.Context(), disk.Device, fs); !errors.Is(err, provisioner.FailedPrecondition) {
-		t.Errorf("what cannot be repaired: %v, want FailedPrecondition", err)
+	if err := fss.Check(t.Context(), disk.Device, fs); !errors.Is(err, provisioner.FailedPrecondition) ||
+		!errors.Is(err, provisioner.FilesystemDamaged) {
+		t.Errorf("what cannot be repaired: %v, want FailedPrecondition with the fault FilesystemDamaged", err)
 	}
 }
 

@@ -168,7 +168,7 @@ func (m mounts) Unmount(ctx context.Context, target string) error {
 			return err
 		}
 		if err := m.runOK(ctx, "umount", target); err != nil {
-			return err
+			return m.unmountFailure(ctx, target, err)
 		}
 	}
 	// Remove does not follow into a directory that holds something.
@@ -180,6 +180,31 @@ func (m mounts) Unmount(ctx context.Context, target string) error {
 		return provisioner.Errorf(provisioner.Unavailable, "remove mount point: %w", err)
 	}
 	return nil
+}
+
+// unmountFailure returns why a mount could not be removed. With MNT_EXPIRE the kernel refuses a busy mount
+// without a wait, and removes one that is not busy only at the second call.
+func (m mounts) unmountFailure(ctx context.Context, target string, failure error) error {
+	if ctx.Err() != nil || !errors.Is(unix.Unmount(target, unix.MNT_EXPIRE|unix.UMOUNT_NOFOLLOW), syscall.EBUSY) {
+		return failure
+	}
+	infos, err := m.mountInfo(ctx)
+	if err != nil {
+		return failure
+	}
+	var below []string
+	for _, info := range infos {
+		if strings.HasPrefix(info.MountPoint, resolvedParent(target)+"/") {
+			below = append(below, fmt.Sprintf("%s is mounted at %s", info.Source, info.MountPoint))
+		}
+	}
+	if len(below) == 0 {
+		return provisioner.Errorf(provisioner.Conflict,
+			"cannot unmount %s: a program uses it; on the node, this names the program: fuser -vm %s", target, target).
+			With(provisioner.MountBusy)
+	}
+	return provisioner.Errorf(provisioner.Conflict, "cannot unmount %s: below it, %s", target, strings.Join(below, ", ")).
+		With(provisioner.MountBusy)
 }
 
 // List implements provisioner.Mounts.

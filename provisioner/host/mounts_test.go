@@ -122,6 +122,39 @@ func TestUnmountTakesAwayAllLayersAndNoFiles(t *testing.T) {
 	}
 }
 
+func TestABusyMountNamesWhatIsBelow(t *testing.T) {
+	h := host.New(host.Options{})
+	_, target := mountedDisk(t, h)
+	below := filepath.Join(target, "below")
+	if err := h.Mounts().Bind(t.Context(), t.TempDir(), below, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	busy := func(what, want string) {
+		t.Helper()
+		err := h.Mounts().Unmount(t.Context(), target)
+		if !errors.Is(err, provisioner.Conflict) || !errors.Is(err, provisioner.MountBusy) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want Conflict with the fault MountBusy that says %q", what, err, want)
+		}
+	}
+	busy("a mount below", " is mounted at "+below)
+	if err := h.Mounts().Unmount(t.Context(), below); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Create(filepath.Join(target, "open"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the kernel would remove at the second question a mount that is not busy
+		busy("an open file", "fuser -vm "+target)
+	}
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Mounts().Unmount(t.Context(), target); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestAMountThatFailsEndsInMountsOwnWords(t *testing.T) {
 	disk := hosttest.NewDisk(t, hosttest.MiB)
 	target := filepath.Join(hosttest.MountDir(t), "target")

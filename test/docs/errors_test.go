@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"sigs.k8s.io/yaml"
 
+	"github.com/azuredisk-csi/azuredisk/internal/plan/problem"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/tree"
 )
@@ -29,7 +30,8 @@ const (
 // condition.
 type errorRows map[string]map[string]string
 
-var errorRow = regexp.MustCompile("^\\| (.+) \\| `([A-Za-z]+)` \\|$")
+// The third column is the cause with which a node reports the failure.
+var errorRow = regexp.MustCompile("^\\| ([^|]+) \\| `([A-Za-z]+)` \\|(?: (.*)\\|)?$")
 
 // pageOfErrors returns the rows of the page.
 func pageOfErrors(t *testing.T) errorRows {
@@ -42,7 +44,7 @@ func pageOfErrors(t *testing.T) errorRows {
 		}
 		m := errorRow.FindStringSubmatch(line)
 		switch {
-		case m == nil && strings.HasPrefix(line, "| ") && line != "| when | code |":
+		case m == nil && strings.HasPrefix(line, "| ") && !strings.HasPrefix(line, "| when | code |"):
 			t.Errorf("%s: got the line %q, want a condition and a code", errorsPage, line)
 		case m != nil && rows[rpc][m[1]] != "":
 			t.Errorf("%s: got the row %q of %s twice, want it once", errorsPage, m[1], rpc)
@@ -85,6 +87,25 @@ func TestThePageOnErrorsHasTheRowsOfTheTable(t *testing.T) {
 			if wrong := unproved(t, code, test); wrong != "" {
 				t.Errorf("%s: %s if %q: %s", errorsTable, rpc, when, wrong)
 			}
+		}
+	}
+}
+
+// TestThePageOnErrorsHasTheReportedCauses compares the last column with the causes that nodes report.
+func TestThePageOnErrorsHasTheReportedCauses(t *testing.T) {
+	page := read(t, errorsPage)
+	for _, line := range strings.Split(page, "\n") {
+		m := errorRow.FindStringSubmatch(line)
+		if m == nil || strings.TrimSpace(m[3]) == "" {
+			continue
+		}
+		if got := strings.Trim(m[3], "` "); !slices.Contains(problem.Reasons, got) {
+			t.Errorf("%s: got the reported cause %s if %q, want one of %v", errorsPage, got, m[1], problem.Reasons)
+		}
+	}
+	for _, reason := range problem.Reasons {
+		if !strings.Contains(page, "`"+reason+"`") {
+			t.Errorf("%s: got nothing about %s, want who reports it", errorsPage, reason)
 		}
 	}
 }

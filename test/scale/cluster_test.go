@@ -321,6 +321,8 @@ func (c *cluster) volume(v, node int) *apiv1.AzVolume {
 					LastTransitionTime: now, ObservedGeneration: 1},
 				{Type: apiv1.VolumeConditionWritesKept, Status: metav1.ConditionTrue, Reason: apiv1.ReasonNoWritesLost,
 					LastTransitionTime: now, ObservedGeneration: 1},
+				{Type: apiv1.VolumeConditionUsable, Status: metav1.ConditionTrue, Reason: apiv1.ReasonNoProblem,
+					LastTransitionTime: now, ObservedGeneration: 1},
 				{Type: apiv1.VolumeConditionPublished, Status: metav1.ConditionTrue, Reason: apiv1.ReasonPublished,
 					LastTransitionTime: now, ObservedGeneration: 1},
 			},

@@ -309,6 +309,9 @@ func (k filesystems) Progress(string) string { return "" }
 // Stop implements provisioner.Filesystems.
 func (k filesystems) Stop(string) {}
 
+// Frozen implements provisioner.Filesystems.
+func (k filesystems) Frozen(context.Context, string, string) (bool, error) { return false, nil }
+
 // Stats implements provisioner.Filesystems.
 func (k filesystems) Stats(context.Context, string) (provisioner.FilesystemStats, error) {
 	return provisioner.FilesystemStats{}, nil

@@ -55,6 +55,18 @@ func changed(s *stage, change ...func(*stage)) func() *stage {
 	}
 }
 
+// problemOn lets the node that has the volume report a problem.
+func problemOn(s *stage, reason string, change ...func(*stage)) func() *stage {
+	return changed(s, append(change, func(s *stage) {
+		disk.Usable(s.volume, []*apiv1.AzDriverNode{{
+			ObjectMeta: metav1.ObjectMeta{Name: "a"},
+			Status: apiv1.AzDriverNodeStatus{VolumeProblems: []apiv1.VolumeProblem{
+				{VolumeName: s.volume.Name, Reason: reason, Message: "words of the node", StartTime: *objects.Ago(time.Minute)},
+			}},
+		}}, objects.Now, &s.volume.Status)
+	})...)
+}
+
 func node1(s *stage) { s.subject = explain.Subject{Kind: explain.KindNode, Name: "b"} }
 
 func claimAsked(s *stage) {
@@ -557,6 +569,25 @@ func diskFaults() map[string]fault {
 			s.pod = nil
 			s.subject = explain.Subject{Kind: explain.KindClaim, Namespace: shop, Name: "data"}
 		}), "DiskFlushFailed", "may be lost", "check the application's data"},
+		"a filesystem that the kernel has stopped": {problemOn(newStage(), apiv1.ReasonFilesystemTakesNoWrites, inUse),
+			"FilesystemTakesNoWrites", "takes no writes", "delete the pod"},
+		"a filesystem that a backup has frozen": {problemOn(newStage(), apiv1.ReasonFilesystemFrozen, inUse, func(s *stage) {
+			s.pod.DeletionTimestamp, s.pod.Finalizers = objects.Ago(time.Hour), []string{"test/keep"}
+		}), "FilesystemFrozen", "is frozen", "fsfreeze --unfreeze"},
+		"a filesystem that needs a person": {problemOn(newStage(), apiv1.ReasonFilesystemDamaged),
+			"FilesystemDamaged", "is damaged", "e2fsck -fy"},
+		"a device that is held where the pod was": {problemOn(newStage(), apiv1.ReasonDeviceHeld, func(s *stage) {
+			objects.Owned("a", 4, apiv1.OwnershipReleasing)(s.volume)
+		}), "DeviceHeld", "on node a cannot be released", "losetup -d"},
+		"a mount that is busy, asked of the claim": {problemOn(newStage(), apiv1.ReasonMountBusy, claimAsked),
+			"MountBusy", "uses its mount", "unmount on that node"},
+		"an unmount that fails": {problemOn(newStage(), apiv1.ReasonUnmountFailed), "UnmountFailed", "cannot be unmounted",
+			"remove what the message names"},
+		"a node whose own disk is full": {problemOn(newStage(), apiv1.ReasonNodeDiskFull), "NodeDiskFull", "own disk is full",
+			"free space"},
+		"a device that is gone": {problemOn(newStage(), apiv1.ReasonDeviceGone, inUse), "DeviceGone", "is gone", "delete the pod"},
+		"a device that fails": {problemOn(newStage(), apiv1.ReasonReadFailed, inUse), "ReadFailed", "does not answer reads",
+			"look at the disk and the VM"},
 		"a disk that Azure does not delete": {changed(newStage(), claimAsked, func(s *stage) {
 			s.volume.DeletionTimestamp, s.volume.Spec.DeletionPolicy = objects.Ago(time.Minute), apiv1.DeletionDelete
 			objects.Owned("", 4, apiv1.OwnershipReleased)(s.volume)

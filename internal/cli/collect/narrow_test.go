@@ -82,6 +82,18 @@ func TestEventsExplainWithoutOtherRights(t *testing.T) {
 		"a claim that waits for its first pod": {changed(unprovisioned(nil),
 			said(explain.KindClaim, "data", "WaitForFirstConsumer", "waiting for first consumer")), "WaitForFirstConsumer",
 			"when a pod"},
+		"a pod that runs on a frozen filesystem": {changed(newStage(), func(s *stage) { runs(s.pod) },
+			said(pod, "cart-0", "FilesystemFrozen", "volume vol: node a: it is frozen")), "FilesystemFrozen",
+			"it is frozen"},
+		"a claim whose volume cannot leave a node": {changed(cold(), claimAsked,
+			said(explain.KindClaim, "data", "DeviceHeld", "volume vol: node a: by swap")), "DeviceHeld", "by swap"},
+		"a pod that runs after a problem has ended": {changed(newStage(), func(s *stage) { runs(s.pod) },
+			said(pod, "cart-0", "NoProblem", "volume vol: it has ended"), func(s *stage) {
+				s.event(pod, "cart-0", "DeviceHeld", "volume vol: node a: by swap")
+				if e, ok := s.more[len(s.more)-1].(*corev1.Event); ok {
+					e.LastTimestamp = *objects.Ago(time.Hour)
+				}
+			}), "Healthy", "in use"},
 		"a claim without events":               {func() *stage { return unprovisioned(nil) }, "NotReadable", "no event says why"},
 		"a pod without events":                 {cold, "NotReadable", "Claim data is bound"},
 		"a pod that runs":                      {changed(newStage(), func(s *stage) { runs(s.pod) }), "Healthy", "in use"},

@@ -104,7 +104,7 @@ func volumeReasons(az *apiv1.AzVolume) []string {
 		reasons = append(reasons, apiv1.ReasonVolumeDeletionHeld)
 	}
 	for _, kind := range []string{
-		apiv1.VolumeConditionWritesKept, apiv1.VolumeConditionReady, apiv1.VolumeConditionUpdated,
+		apiv1.VolumeConditionUsable, apiv1.VolumeConditionWritesKept, apiv1.VolumeConditionReady, apiv1.VolumeConditionUpdated,
 		apiv1.VolumeConditionReplicasAttached,
 	} {
 		c := meta.FindStatusCondition(az.Status.Conditions, kind)

@@ -53,6 +53,10 @@ func TestARowOfAVolume(t *testing.T) {
 				conditioned(apiv1.VolumeConditionReplicasAttached, apiv1.ReasonReplicasMissing)),
 			objects.Attachments(attachment("a", replica, apiv1.AttachmentAttaching),
 				objects.Deleted(attachment("b", replica, attached))), "shop|data|Created (ReplicasMissing)||0/1||"},
+		"a volume that a problem keeps on its node": {
+			objects.NewVolume(provisionedFor("shop/data"), objects.Owned("a", 4, apiv1.OwnershipReleasing),
+				conditioned(apiv1.VolumeConditionUsable, apiv1.ReasonDeviceHeld)),
+			objects.Attachments(attachment("a", primary, attached)), "shop|data|Created (DeviceHeld)|a (Releasing)|0/1||"},
 		"a volume that wants no replicas now": {
 			objects.NewVolume(provisionedFor("shop/data"), objects.NeverOwned,
 				func(v *apiv1.AzVolume) {

@@ -138,6 +138,9 @@ func (f Facts) volumeOfPod(v *Volume) Finding {
 		if finding, ok := f.wrong(v); ok {
 			return finding
 		}
+		if finding, ok := f.problem(v); ok {
+			return finding
+		}
 		return find(apiv1.ReasonNotUsed, "The volume of %s is ready.", v.claim())
 	}
 	n := f.node(node)
@@ -148,6 +151,9 @@ func (f Facts) volumeOfPod(v *Volume) Finding {
 		if finding, ok := f.lost(node, v, f.Pod); ok {
 			return finding
 		}
+	}
+	if finding, ok := f.problem(v); ok {
+		return finding
 	}
 	if started(f.Pod) && f.Pod.DeletionTimestamp == nil {
 		return f.degraded(v, find(apiv1.ReasonHealthy, "The volume of %s is in use on node %s.", v.claim(), node))

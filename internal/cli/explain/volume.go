@@ -34,6 +34,9 @@ func (f Facts) volumeSubject(v *Volume) Finding {
 	if finding, ok := f.unbound(v, nil); ok {
 		return finding
 	}
+	if finding, ok := f.problem(v); ok {
+		return finding
+	}
 	if !f.wide() {
 		return f.narrowClaim(v)
 	}

@@ -17,12 +17,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/problem"
 )
 
 var (
 	volumesDesc = prometheus.NewDesc("azuredisk_volumes", "AzVolumes by status.state.", []string{"state"}, nil)
 	oldestDesc  = prometheus.NewDesc("azuredisk_volume_state_oldest_timestamp_seconds",
 		"When the volume that has been in the state for longest entered it.", []string{"state"}, nil)
+	problemsDesc = prometheus.NewDesc("azuredisk_volume_problems",
+		"AzVolumes with a problem that a node reports, by its reason.", []string{"reason"}, nil)
 	nodesDesc = prometheus.NewDesc("azuredisk_nodes", "AzDriverNodes by condition and its status.",
 		[]string{"condition", "status"}, nil)
 )
@@ -58,6 +61,7 @@ func New(ctx context.Context, cached client.Reader, namespace string, now func()
 func (*collector) Describe(to chan<- *prometheus.Desc) {
 	to <- volumesDesc
 	to <- oldestDesc
+	to <- problemsDesc
 	to <- nodesDesc
 }
 
@@ -89,6 +93,9 @@ func (c *collector) collect() error {
 		if in.volumes > 0 {
 			add(oldestDesc, float64(in.oldest.Unix()), string(state))
 		}
+	}
+	for reason, n := range tallyProblems(volumes.Items) {
+		add(problemsDesc, float64(n), reason)
 	}
 	var nodes apiv1.AzDriverNodeList
 	if err := c.reader.List(c.ctx, &nodes, client.InNamespace(c.namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -125,6 +132,22 @@ func tallyVolumes(volumes []apiv1.AzVolume) map[apiv1.VolumeState]tally {
 		}
 		in.volumes++
 		all[state] = in
+	}
+	return all
+}
+
+// tallyProblems returns how many volumes have each problem. Causes of a later version have a series while a
+// volume has them.
+func tallyProblems(volumes []apiv1.AzVolume) map[string]int {
+	all := map[string]int{}
+	for _, reason := range problem.Reasons {
+		all[reason] = 0
+	}
+	for i := range volumes {
+		c := meta.FindStatusCondition(volumes[i].Status.Conditions, apiv1.VolumeConditionUsable)
+		if c != nil && c.Status == metav1.ConditionFalse {
+			all[c.Reason]++
+		}
 	}
 	return all
 }

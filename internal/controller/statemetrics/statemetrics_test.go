@@ -52,6 +52,10 @@ func TestVolumesAndNodesAreCountedByState(t *testing.T) {
 		volume("created-before", apiv1.VolumeCreated, conditionSince(ready, metav1.ConditionTrue, 20)),
 		volume("changed", apiv1.VolumeUpdateFailed, conditionSince(ready, metav1.ConditionTrue, 20),
 			conditionSince(updated, metav1.ConditionFalse, 50)),
+		volume("frozen", apiv1.VolumeCreated, conditionSince(ready, metav1.ConditionTrue, 30), metav1.Condition{
+			Type: apiv1.VolumeConditionUsable, Status: metav1.ConditionFalse, Reason: apiv1.ReasonFilesystemFrozen}),
+		volume("usable", apiv1.VolumeCreated, conditionSince(ready, metav1.ConditionTrue, 30),
+			conditionSince(apiv1.VolumeConditionUsable, metav1.ConditionTrue, 30)),
 		volume("of-a-later-version", "Archived", conditionSince(ready, metav1.ConditionTrue, 60)),
 		node("a", conditionSince("Ready", metav1.ConditionTrue, 1), conditionSince("Reachable", metav1.ConditionFalse, 1)),
 		node("b", conditionSince("Ready", metav1.ConditionTrue, 1)),
@@ -67,6 +71,17 @@ azuredisk_nodes{condition="Reachable",status="Unknown"} 0
 azuredisk_nodes{condition="Ready",status="False"} 0
 azuredisk_nodes{condition="Ready",status="True"} 2
 azuredisk_nodes{condition="Ready",status="Unknown"} 0
+# HELP azuredisk_volume_problems AzVolumes with a problem that a node reports, by its reason.
+# TYPE azuredisk_volume_problems gauge
+azuredisk_volume_problems{reason="DeviceGone"} 0
+azuredisk_volume_problems{reason="DeviceHeld"} 0
+azuredisk_volume_problems{reason="FilesystemDamaged"} 0
+azuredisk_volume_problems{reason="FilesystemFrozen"} 1
+azuredisk_volume_problems{reason="FilesystemTakesNoWrites"} 0
+azuredisk_volume_problems{reason="MountBusy"} 0
+azuredisk_volume_problems{reason="NodeDiskFull"} 0
+azuredisk_volume_problems{reason="ReadFailed"} 0
+azuredisk_volume_problems{reason="UnmountFailed"} 0
 # HELP azuredisk_volume_state_oldest_timestamp_seconds When the volume that has been in the state for longest entered it.
 # TYPE azuredisk_volume_state_oldest_timestamp_seconds gauge
 azuredisk_volume_state_oldest_timestamp_seconds{state="Archived"} 60
@@ -77,7 +92,7 @@ azuredisk_volume_state_oldest_timestamp_seconds{state="UpdateFailed"} 50
 # HELP azuredisk_volumes AzVolumes by status.state.
 # TYPE azuredisk_volumes gauge
 azuredisk_volumes{state="Archived"} 1
-azuredisk_volumes{state="Created"} 2
+azuredisk_volumes{state="Created"} 4
 azuredisk_volumes{state="Creating"} 0
 azuredisk_volumes{state="CreationFailed"} 0
 azuredisk_volumes{state="Deleting"} 0

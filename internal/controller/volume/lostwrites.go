@@ -18,19 +18,27 @@ import (
 // lostWrites records in a status what nodes report of lost writes; see disk.LostWrites.
 func (r *Reconciler) lostWrites(ctx context.Context, o observed, status *apiv1.AzVolumeStatus) (*disk.Loss, time.Duration,
 	error) {
-	var reports []*apiv1.AzDriverNode
-	for _, node := range disk.LossReporters(o.volume, o.attachments) {
+	reports, err := r.reportsOf(ctx, o, disk.LossReporters(o.volume, o.attachments))
+	if err != nil {
+		return nil, 0, err
+	}
+	loss, after := disk.LostWrites(o.volume, reports, o.now, status)
+	return loss, after, nil
+}
+
+// reportsOf returns the reports of nodes, without those that have none.
+func (r *Reconciler) reportsOf(ctx context.Context, o observed, nodes []string) (reports []*apiv1.AzDriverNode, err error) {
+	for _, node := range nodes {
 		report, err := kube.Find[apiv1.AzDriverNode](ctx, r.Client,
 			client.ObjectKey{Namespace: o.volume.Namespace, Name: node}, client.UnsafeDisableDeepCopy)
 		if err != nil {
-			return nil, 0, err
+			return nil, err
 		}
 		if report != nil {
 			reports = append(reports, report)
 		}
 	}
-	loss, after := disk.LostWrites(o.volume, reports, o.now, status)
-	return loss, after, nil
+	return reports, nil
 }
 
 // tellLoss writes the events about a loss of writes: on the volume, on its PersistentVolumeClaim, and on
@@ -39,24 +47,33 @@ func (r *Reconciler) tellLoss(ctx context.Context, o observed, loss disk.Loss) {
 	ctrl.LoggerFrom(ctx).Info("writes are lost", "volume", o.volume.Name, "node", loss.NodeName, "reason",
 		apiv1.ReasonDiskFlushFailed,
 		"message", loss.Message)
+	users := r.usersOf(ctx, o, func(pod *corev1.Pod) bool { return pod.Spec.NodeName == loss.NodeName })
+	r.tellAll(users, corev1.EventTypeWarning, apiv1.ReasonDiskFlushFailed, "volume "+o.volume.Name+": "+loss.Message)
+}
+
+// usersOf returns the volume, its PersistentVolumeClaim and those of its pods that are affected, for events.
+func (r *Reconciler) usersOf(ctx context.Context, o observed, affected func(*corev1.Pod) bool) []runtime.Object {
+	log := ctrl.LoggerFrom(ctx)
 	about := []runtime.Object{o.volume}
 	if claim, err := cluster.ClaimBoundTo(ctx, r.Client, o.pv); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "no event on the PersistentVolumeClaim of a volume with lost writes", "volume", o.volume.Name)
+		log.Error(err, "no event on the PersistentVolumeClaim of a volume", "volume", o.volume.Name)
 	} else if claim != nil {
 		about = append(about, claim)
 	}
 	pods, err := cluster.PodsOf(ctx, r.Client, o.pv)
 	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "no event on the pods of a volume with lost writes", "volume", o.volume.Name)
+		log.Error(err, "no event on the pods of a volume", "volume", o.volume.Name)
 	}
 	for _, pod := range pods {
-		if pod.Spec.NodeName == loss.NodeName {
+		if affected(pod) {
 			about = append(about, pod)
 		}
 	}
+	return about
+}
+
+func (r *Reconciler) tellAll(about []runtime.Object, kind, reason, note string) {
 	for _, object := range about {
-		r.Events.Eventf(object, nil, corev1.EventTypeWarning,
-			apiv1.ReasonDiskFlushFailed, apiv1.ReasonDiskFlushFailed, "volume %s: %s",
-			o.volume.Name, loss.Message)
+		r.Events.Eventf(object, nil, kind, reason, reason, "%s", note)
 	}
 }

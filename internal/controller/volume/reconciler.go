@@ -220,6 +220,7 @@ type findings struct {
 	// notReserved is as in disk.NotReserved.
 	notReserved string
 	loss        *disk.Loss
+	problem     *disk.Problem
 }
 
 // tell writes the events about findings that were recorded.
@@ -230,6 +231,9 @@ func (r *Reconciler) tell(ctx context.Context, o observed, found findings) {
 	if found.loss != nil {
 		r.tellLoss(ctx, o, *found.loss)
 	}
+	if found.problem != nil {
+		r.tellProblem(ctx, o, *found.problem)
+	}
 }
 
 // record records what the reports of nodes say of the volume.
@@ -239,6 +243,9 @@ func (r *Reconciler) record(ctx context.Context, o observed, step *disk.Step) (f
 		return found, err
 	}
 	found.loss, step.RequeueAfter = loss, operation.Sooner(step.RequeueAfter, after)
+	if found.problem, err = r.usable(ctx, o, &step.Status); err != nil {
+		return found, err
+	}
 	found.notReserved, err = r.recordUse(ctx, o, step)
 	return found, err
 }

@@ -57,9 +57,12 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 					for _, lost := range d.Status.LostWrites {
 						requests = append(requests, toVolume(lost.VolumeName)...)
 					}
+					for _, p := range d.Status.VolumeProblems {
+						requests = append(requests, toVolume(p.VolumeName)...)
+					}
 				}
 				return requests
-			}), builder.WithPredicates(cluster.Changed(func(d *apiv1.AzDriverNode) any { return d.Status.LostWrites }))).
+			}), builder.WithPredicates(cluster.Changed(toldOfVolumes))).
 		Watches(&apiv1.AzDriverNode{}, r.onNode(namespace), builder.WithPredicates(cluster.Changed(impaired))).
 		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(r.lackingReplicas),
 			builder.WithPredicates(onlySuitabilityChanged)).
@@ -71,6 +74,11 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 		return fmt.Errorf("set up the reconciler of volumes: %w", err)
 	}
 	return nil
+}
+
+// toldOfVolumes is what a node reports of volumes beside what it has staged.
+func toldOfVolumes(d *apiv1.AzDriverNode) any {
+	return []any{d.Status.LostWrites, d.Status.VolumeProblems}
 }
 
 // ofReport returns the volumes that a node's report names.

@@ -9,19 +9,20 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/node/csi/usage"
 	"github.com/azuredisk-csi/azuredisk/internal/node/nodereport"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/problem"
 	"github.com/azuredisk-csi/azuredisk/internal/rpc/status"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
 // Reasons why a volume is unhealthy on this node.
 const (
-	reasonDeviceGone      = "DeviceGone"
-	reasonReadFailed      = "ReadFailed"
-	reasonFilesystemStops = "FilesystemTakesNoWrites"
-	reasonAttachment      = "AttachmentFailed"
-	reasonNoDiskAnswers   = "NoDiskAnswers"
+	reasonDeviceGone    = apiv1.ReasonDeviceGone
+	reasonReadFailed    = apiv1.ReasonReadFailed
+	reasonAttachment    = "AttachmentFailed"
+	reasonNoDiskAnswers = "NoDiskAnswers"
 )
 
 // NodeGetVolumeHealth implements csi.NodeServer. Errors: NotFound for a volume that is neither
@@ -87,9 +88,8 @@ func (s *Server) faults(ctx context.Context, record nodereport.Record) ([]*csi.V
 		return nil, err
 	}
 	if mounted && mount.Sealed {
-		found = append(found, unhealthy(csi.VolumeHealthErrorType_DEGRADED, reasonFilesystemStops,
-			fmt.Sprintf("the %s on %s is read-only; the kernel makes a filesystem read-only after an error", mount.FSType,
-				mount.Source)))
+		reason, message := problem.OfFilesystem(filesystemAt(mount))
+		found = append(found, unhealthy(csi.VolumeHealthErrorType_DEGRADED, reason, message))
 	}
 	return found, nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/azuredisk-csi/azuredisk/internal/node/csi/usage"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/problem"
 	"github.com/azuredisk-csi/azuredisk/internal/rpc/status"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -73,7 +74,9 @@ func (s *Server) publishRequested(ctx context.Context, request *csi.NodePublishV
 		return err
 	}
 	defer unlock()
-	return s.publish(ctx, use, readOnly, staging, target)
+	err = s.publish(ctx, use, readOnly, staging, target)
+	s.note(use.Volume, problem.Publishing(target), false, err)
+	return err
 }
 
 func (s *Server) publish(ctx context.Context, use usage.Usage, readOnly bool, staging, target string) error {
@@ -133,9 +136,16 @@ func (s *Server) unpublish(ctx context.Context, request *csi.NodeUnpublishVolume
 	if err := usage.CheckPath("target_path", request.GetTargetPath()); err != nil {
 		return err
 	}
-	volume := lockKey(request.GetVolumeId())
+	err := s.unpublishAt(ctx, lockKey(request.GetVolumeId()), request.GetTargetPath())
+	if disk, idErr := usage.ParseID(request.GetVolumeId()); idErr == nil {
+		s.note(disk.VolumeName(), problem.Publishing(request.GetTargetPath()), true, err)
+	}
+	return err
+}
+
+func (s *Server) unpublishAt(ctx context.Context, volume, target string) error {
 	// Without the lock: other pods of the node may start to use the volume while it is written.
-	if err := s.sync(ctx, volume, request.GetTargetPath()); err != nil {
+	if err := s.sync(ctx, volume, target); err != nil {
 		return err
 	}
 	unlock, err := s.lock(volume)
@@ -143,7 +153,7 @@ func (s *Server) unpublish(ctx context.Context, request *csi.NodeUnpublishVolume
 		return err
 	}
 	defer unlock()
-	if err := s.options.Host.Mounts().Unmount(ctx, request.GetTargetPath()); err != nil {
+	if err := s.options.Host.Mounts().Unmount(ctx, target); err != nil {
 		return fmt.Errorf("unpublish volume: %w", err)
 	}
 	if err := s.keepOnePath(ctx, volume); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/node/csi/usage"
 	"github.com/azuredisk-csi/azuredisk/internal/node/nodereport"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/problem"
 	"github.com/azuredisk-csi/azuredisk/internal/rpc/status"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -50,6 +51,7 @@ func (s *Server) stageRequested(ctx context.Context, request *csi.NodeStageVolum
 	if err != nil {
 		return s.settle(ctx, use.Disk, path, err)
 	}
+	s.note(use.Volume, problem.Staging, false, nil)
 	return nil
 }
 
@@ -113,7 +115,13 @@ func (s *Server) announce(ctx context.Context, use usage.Usage, path string, epo
 func (s *Server) settle(ctx context.Context, disk volumehandle.Handle, path string, failure error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
-	if err := s.undoStage(ctx, disk, path, failure); err != nil {
+	err := s.undoStage(ctx, disk, path, failure)
+	both := failure
+	if err != nil {
+		both = fmt.Errorf("%w; the volume must be unstaged: %w", failure, err)
+	}
+	s.note(disk.VolumeName(), problem.Staging, false, both)
+	if err != nil {
 		return status.NotFinal(failure, "the volume must be unstaged: "+err.Error())
 	}
 	return failure

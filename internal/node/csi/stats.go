@@ -39,6 +39,7 @@ func (s *Server) stats(ctx context.Context, request *csi.NodeGetVolumeStatsReque
 		if why := leftOver(mount, record); why != "" {
 			faults = append(faults, unhealthy(csi.VolumeHealthErrorType_INACCESSIBLE, reasonDeviceGone, why))
 		}
+		s.noteReading(record, request.GetVolumePath(), faults)
 		condition.Attach(response, len(faults) > 0, abnormal(faults))
 	}
 	if recorded && record.Block {

@@ -10,6 +10,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/node/nodereport"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/problem"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -59,11 +60,14 @@ func (s *Server) endUnfinished(ctx context.Context, volume string) error {
 	case err != nil || left == nil:
 		return err
 	case !left.recorded:
-		return s.forgetAnnounced(ctx, left.entry)
+		err = s.forgetAnnounced(ctx, left.entry)
 	case left.record.Formatting != nil:
-		return s.undoRecorded(ctx, left.record)
+		err = s.undoRecorded(ctx, left.record)
+	default:
+		return s.unstageRecorded(ctx, left.record)
 	}
-	return s.unstageRecorded(ctx, left.record)
+	s.note(volume, problem.Staging, true, err)
+	return err
 }
 
 // leftover is a volume that must be unstaged without a call of the kubelet.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/azuredisk-csi/azuredisk/internal/node/csi/usage"
 	"github.com/azuredisk-csi/azuredisk/internal/node/nodereport"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/problem"
 	"github.com/azuredisk-csi/azuredisk/internal/rpc/status"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -43,7 +44,14 @@ func (s *Server) unstageRequested(ctx context.Context, request *csi.NodeUnstageV
 	return s.unstage(ctx, disk, path)
 }
 
+// unstage releases a volume, and has users told if that fails for long.
 func (s *Server) unstage(ctx context.Context, disk volumehandle.Handle, path string) error {
+	err := s.unstageAt(ctx, disk, path)
+	s.note(disk.VolumeName(), problem.Staging, true, err)
+	return err
+}
+
+func (s *Server) unstageAt(ctx context.Context, disk volumehandle.Handle, path string) error {
 	volume := disk.VolumeName()
 	if err := s.options.Report.EnsureScanned(ctx); err != nil {
 		return err
@@ -91,6 +99,7 @@ func (s *Server) unstage(ctx context.Context, disk volumehandle.Handle, path str
 	if err := s.forget(ctx, volume, record, recorded); err != nil {
 		return err
 	}
+	s.options.Report.ForgetProblems(volume)
 	// Last: the kubelet does not repeat the call for a raw block volume whose staging path does not
 	// exist.
 	return s.removePath(ctx, path)
@@ -204,7 +213,8 @@ func (s *Server) release(ctx context.Context, volume, device string) error {
 	for _, mount := range mounts {
 		if mount.Source == device {
 			return provisioner.Errorf(provisioner.Conflict,
-				"cannot unstage volume %s: it is still published at %s; unpublish it first", volume, mount.Target)
+				"cannot unstage volume %s: it is still published at %s; unpublish it first", volume, mount.Target).
+				With(provisioner.MountBusy)
 		}
 	}
 	return s.flush(ctx, volume, device)

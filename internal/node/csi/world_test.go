@@ -75,6 +75,10 @@ type machine struct {
 	dir     string
 	// edit changes the options of the servers that are started.
 	edit func(*csinode.Options)
+	// clock of the report; nil for the real one.
+	clock clock.WithTicker
+	// report of the plug-in that was started last.
+	report *nodereport.Reporter
 	// metrics of the plug-in that answers requests to fence.
 	metrics *prometheus.Registry
 }
@@ -132,6 +136,7 @@ func (m *machine) start() *csinode.Server {
 		Spec:         apiv1.AzDriverNodeSpec{VMID: "vm"},
 		SlowInterval: time.Minute,
 		FastInterval: time.Second,
+		Clock:        m.clock,
 		Scanner: nodereport.Scanner{
 			KubeletDir: m.dir,
 			DriverName: driverName,
@@ -141,6 +146,7 @@ func (m *machine) start() *csinode.Server {
 			Devices:    m.host.Devices(),
 		},
 	})
+	m.report = report
 	options := csinode.Options{
 		NodeName:     thisNode,
 		DriverName:   driverName,

@@ -20,6 +20,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/problem"
 )
 
 // Options of a Reporter.
@@ -84,6 +85,9 @@ type Reporter struct {
 	unpublished map[string]bool
 	// lost are the losses of writes that this process has seen, by volume.
 	lost map[string]apiv1.LostWrites
+	// problems are what this process has seen of volumes, and told is what the report has of it.
+	problems problem.Book
+	told     []apiv1.VolumeProblem
 	// observed are the volumes as they were read last. Those that are not staged any more are
 	// removed with their entries.
 	observed map[string]observation
@@ -242,6 +246,7 @@ func (r *Reporter) setStaged(written *apiv1.AzDriverNode) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.staged = written.DeepCopy().Status.StagedVolumes
+	r.told = written.DeepCopy().Status.VolumeProblems
 	for _, volume := range r.removing {
 		delete(r.forgotten, volume)
 		if !slices.ContainsFunc(r.staged, named(volume)) {
@@ -309,6 +314,7 @@ func (r *Reporter) merge(ctx context.Context, node *apiv1.AzDriverNode) (scanned
 			}
 		}
 		status.StagedVolumes = entries
+		r.resumeProblems(status.VolumeProblems)
 	} else {
 		r.mu.Lock()
 		r.removing = slices.Collect(maps.Keys(r.forgotten))
@@ -329,6 +335,7 @@ func (r *Reporter) merge(ctx context.Context, node *apiv1.AzDriverNode) (scanned
 	status.BootID = r.options.Scanner.BootID
 	status.DriverVersion = r.options.DriverVersion
 	status.LostWrites = r.withLost(status.LostWrites)
+	r.reportProblems(status)
 	r.reportMaintenance(status)
 	return scanned, r.reportGuards(status)
 }

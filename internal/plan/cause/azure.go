@@ -70,8 +70,42 @@ var ofMounts = group(groupMount,
 		Seen:  []string{apiv1.ReasonFailedMount, "FailedMapVolume"},
 		Means: "The disk is attached, and the node cannot mount it. The event says why.",
 		Next:  "do what the event says"},
+	Cause{ID: apiv1.ReasonFilesystemDamaged, Outcome: NeedsAction, On: volumeAndUsers,
+		Seen: []string{apiv1.ReasonFailedMount},
+		Means: "The filesystem is damaged, and e2fsck does not repair it without questions, so the driver does not mount " +
+			"it.",
+		Next: "take a snapshot, leave the pod waiting, and run e2fsck -fy on that node, on the device that the message " +
+			"names. The kubelet mounts the volume within two minutes after that"},
+	Cause{ID: apiv1.ReasonNodeDiskFull, Outcome: NeedsAction, On: volumeAndUsers,
+		Seen: []string{apiv1.ReasonFailedMount},
+		Means: "The node's own disk is full or read-only, so the node plug-in cannot keep its record of the volume. It " +
+			"neither mounts nor releases a volume without one.",
+		Next: "free space on the node's disk, below the kubelet's directory"},
 	Cause{ID: apiv1.ReasonMounting, Outcome: Waits, Usually: 2 * time.Minute,
 		Means: "The disk is attached, and the node is about to mount it."},
+)
+
+// volumeAndUsers have the causes that nodes report: as a condition of the AzVolume, and in events on its claim and
+// its pods.
+var volumeAndUsers = []Object{OnVolume, OnPod}
+
+var ofUses = group(groupUse,
+	Cause{ID: apiv1.ReasonFilesystemTakesNoWrites, Outcome: NeedsAction, On: volumeAndUsers,
+		Means: "The kernel has made the filesystem read-only, or has shut it down, after an error of the disk. Each write " +
+			"fails until it is mounted again.",
+		Next: "delete the pod, so that the filesystem is checked and mounted again. If it happens again, look for the " +
+			"disk's errors in the kernel's log of that node"},
+	Cause{ID: apiv1.ReasonFilesystemFrozen, Outcome: NeedsAction, On: volumeAndUsers,
+		Means: "A program on the node, most often a backup, has frozen the filesystem and has not ended that. Each write " +
+			"waits, and a process that waits so cannot be killed.",
+		Next: "if no backup is running, run fsfreeze --unfreeze on that node, at the path that the message names"},
+	Cause{ID: apiv1.ReasonDeviceGone, Outcome: NeedsAction, On: volumeAndUsers,
+		Means: "The device of the volume has disappeared from the node, or the pod still uses one that was replaced.",
+		Next:  "delete the pod, so that the disk is attached and mounted again"},
+	Cause{ID: apiv1.ReasonReadFailed, Outcome: NeedsAction, On: volumeAndUsers,
+		Means: "The device of the volume fails reads, or does not answer them within five seconds.",
+		Next: "look at the disk and the VM at Azure. If it does not end, delete the pod, and keep it off that node " +
+			"(kubectl cordon)"},
 )
 
 var ofDisks = group(groupDisk,

@@ -96,6 +96,7 @@ const (
 	groupAttach   = "The disk is not attached"
 	groupAzure    = "Azure refuses"
 	groupMount    = "The volume is not mounted"
+	groupUse      = "A mounted volume does not work"
 	groupDisk     = "The disk differs from what was requested"
 	groupSnapshot = "A snapshot is not ready"
 	groupDriver   = "The driver does not run"
@@ -105,12 +106,11 @@ const (
 // Groups returns the chapters of the page on troubleshooting, in its order.
 func Groups() []string {
 	return []string{groupClaim, groupPlace, groupHolder, groupFailover, groupNode, groupAttach, groupAzure, groupMount,
-		groupDisk, groupSnapshot, groupDriver, groupUnknown, groupFine}
+		groupUse, groupDisk, groupSnapshot, groupDriver, groupUnknown, groupFine}
 }
 
-var table = slices.Concat(ofClaims, ofPlaces, ofHolders, ofFailovers, ofNodes, ofAttaches, ofAzure, ofMounts, ofDisks,
-	ofSnapshots,
-	ofDriver, ofUnknown, ofFine, reported)
+var table = slices.Concat(ofClaims, ofPlaces, ofHolders, ofFailovers, ofNodes, ofAttaches, ofAzure, ofMounts, ofUses,
+	ofDisks, ofSnapshots, ofDriver, ofUnknown, ofFine, reported)
 
 // Table returns all rows. They are only read.
 func Table() []Cause { return table }

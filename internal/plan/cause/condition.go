@@ -1,6 +1,9 @@
 package cause
 
-import apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+import (
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/problem"
+)
 
 // Condition is a type of condition, a row of the page docs/reference/conditions.md.
 type Condition struct {
@@ -60,6 +63,12 @@ var conditions = []Condition{
 		True: Meaning{Text: "No node has lost writes to the volume within a day.", Reasons: []string{apiv1.ReasonNoWritesLost}},
 		False: Meaning{Text: "A node could not write all data to the disk. The condition stays False for a day.",
 			Reasons: []string{apiv1.ReasonDiskFlushFailed}},
+	},
+	{
+		Kind: "AzVolume", Type: apiv1.VolumeConditionUsable, Writer: controller,
+		True: Meaning{Text: "No node reports a problem with the volume.", Reasons: []string{apiv1.ReasonNoProblem}},
+		False: Meaning{Text: "A node that has the volume, or is to have it, has reported a problem for longer than 10 s.",
+			Reasons: problem.Reasons},
 	},
 	{
 		Kind: "AzVolume", Type: apiv1.VolumeConditionReplicasAttached, Writer: controller,

@@ -14,6 +14,21 @@ var ofHolders = group(groupHolder,
 	Cause{ID: apiv1.ReasonStillMounted, Outcome: Waits, Usually: 30 * time.Second,
 		Seen:  []string{apiv1.ReasonWaitingForVolume},
 		Means: "The node that had the volume before has not unmounted it yet."},
+	Cause{ID: apiv1.ReasonDeviceHeld, Outcome: NeedsAction, On: volumeAndUsers,
+		Means: "Something on the node holds the device of the volume, although no pod there uses it, so the volume stays " +
+			"on the node.",
+		Next: "end on that node what the message names, as with losetup -d, swapoff, dmsetup remove or umount. The driver " +
+			"unmounts the volume within two minutes after that"},
+	Cause{ID: apiv1.ReasonMountBusy, Outcome: NeedsAction, On: volumeAndUsers,
+		Means: "The volume cannot be unmounted on the node, because something is mounted below it, or a program there " +
+			"uses it.",
+		Next: "unmount on that node what the message names, or end the program. The kubelet unmounts the volume within " +
+			"two minutes after that"},
+	Cause{ID: apiv1.ReasonUnmountFailed, Outcome: NeedsAction, On: volumeAndUsers,
+		Means: "The node cannot unmount the volume, for the reason in the message. The kubelet repeats it, and tells only " +
+			"its own log.",
+		Next: "remove what the message names. If it names a deadline, look at the disk and the VM at Azure: the device " +
+			"does not take the data"},
 	Cause{ID: apiv1.ReasonProcessLeftBehind, Outcome: NeedsAction,
 		Seen:  []string{apiv1.ReasonWaitingForVolume, "FailedScheduling"},
 		Means: "A pod was deleted by force, and its process on the node that has the volume still runs and may write.",

@@ -51,6 +51,8 @@ var reported = []Cause{
 	{ID: apiv1.ReasonPublished, On: []Object{OnVolume}, Means: "No pod waits for the volume."},
 	{ID: apiv1.ReasonNoWritesLost, On: []Object{OnVolume},
 		Means: "No node has failed to write all data to the disk within a day."},
+	{ID: apiv1.ReasonNoProblem, On: []Object{OnVolume, OnPod},
+		Means: "No node reports a problem with the volume, or the last one has ended."},
 	{ID: apiv1.ReasonReplicasAttached, On: []Object{OnVolume}, Means: "All wanted replicas are attached."},
 	{ID: apiv1.ReasonReplicasNotWanted, On: []Object{OnVolume}, Means: "The volume wants no replicas."},
 	{ID: apiv1.ReasonReplicaPlaced, On: []Object{OnVolume}, Means: "A replica was placed on a node."},

@@ -144,6 +144,7 @@ func (s *Step) first(in Input) {
 		{Type: apiv1.VolumeConditionUpdated, Reason: apiv1.ReasonDiskUpdated},
 		{Type: apiv1.VolumeConditionDiskAsRecorded, Reason: apiv1.ReasonDiskAsRecorded},
 		{Type: apiv1.VolumeConditionWritesKept, Reason: apiv1.ReasonNoWritesLost},
+		{Type: apiv1.VolumeConditionUsable, Reason: apiv1.ReasonNoProblem},
 		{Type: apiv1.VolumeConditionPublished, Reason: apiv1.ReasonPublished},
 	} {
 		if meta.FindStatusCondition(s.Status.Conditions, c.Type) == nil {

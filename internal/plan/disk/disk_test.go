@@ -420,6 +420,7 @@ func TestADiskThatIsCreatedHasAllConditions(t *testing.T) {
 		apiv1.VolumeConditionUpdated:        "True DiskUpdated",
 		apiv1.VolumeConditionDiskAsRecorded: "True DiskAsRecorded",
 		apiv1.VolumeConditionWritesKept:     "True NoWritesLost",
+		apiv1.VolumeConditionUsable:         "True NoProblem",
 		apiv1.VolumeConditionPublished:      "False KubeletDown",
 	} {
 		c := meta.FindStatusCondition(is.Conditions, kind)

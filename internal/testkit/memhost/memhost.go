@@ -38,6 +38,10 @@ type Host struct {
 	MountFails, TuneFails            error
 	SyncFails, FlushFails, BindFails error
 	GrowFails                        error
+	// UnmountFails is what an unmount fails with, which then changes nothing.
+	UnmountFails error
+	// FrozenDevice is a device whose filesystem is frozen.
+	FrozenDevice string
 	// Protected is the write protection of the device, Opened whether it was removed since the device
 	// was protected last, and ProtectFails what a change of it fails with. Broken is what a read of
 	// the device fails with.
@@ -182,7 +186,7 @@ func (h devices) Flush(context.Context, string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.Held || len(h.Mounted) > 0 {
-		return provisioner.Errorf(provisioner.Conflict, "held")
+		return provisioner.Errorf(provisioner.Conflict, "held").With(provisioner.DeviceHeld)
 	}
 	if h.FlushFails != nil {
 		return h.FlushFails
@@ -295,6 +299,12 @@ func (h filesystems) Grow(_ context.Context, _, mountPath string) error {
 	return h.GrowFails
 }
 
+func (h filesystems) Frozen(_ context.Context, device, _ string) (bool, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return device == h.FrozenDevice, nil
+}
+
 func (h filesystems) Stats(context.Context, string) (provisioner.FilesystemStats, error) {
 	return provisioner.FilesystemStats{TotalBytes: h.Size}, nil
 }
@@ -366,6 +376,10 @@ func (h mounts) Sync(_ context.Context, target string) error {
 func (h mounts) Unmount(_ context.Context, target string) error {
 	h.Hook("before unmount")
 	h.mu.Lock()
+	if h.UnmountFails != nil {
+		defer h.mu.Unlock()
+		return h.UnmountFails
+	}
 	delete(h.Mounted, target)
 	h.mu.Unlock()
 	h.Hook("after unmount")
