@@ -65,7 +65,7 @@ func explained(b *strings.Builder, c cause.Cause) {
 	wrap(b, "", c.Means)
 	b.WriteString("\n")
 	next := fmt.Sprintf("**What to do** (exit code %d): %s.", c.Outcome.ExitCode(), c.Next)
-	if c.Outcome == cause.Healthy {
+	if c.Outcome == cause.Healthy && c.Next == "nothing" {
 		next = "Nothing is to be done (exit code 0)."
 	}
 	if c.Usually > 0 {

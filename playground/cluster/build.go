@@ -164,14 +164,6 @@ func (b *builder) build(ctx context.Context, opts BuildOptions) (state.Options, 
 	if err := b.driver(ctx, &out); err != nil {
 		return out, err
 	}
-	if out.SnapshotController, err = b.static(ctx, "snapshot-controller", out.Programs); err != nil {
-		return out, err
-	}
-	sources, err := b.programs.Sources(ctx, "kubernetes", snapshotModule)
-	if err != nil {
-		return out, err
-	}
-	out.SnapshotCRDs = filepath.Join(sources, "config", "crd")
 	return out, b.preload(ctx, &out)
 }
 
@@ -182,7 +174,7 @@ func (b *builder) preload(ctx context.Context, out *state.Options) error {
 	return err
 }
 
-// driver makes the images of the driver and of its sidecars.
+// driver makes the images of the driver, of its sidecars and of the snapshot-controller.
 func (b *builder) driver(ctx context.Context, out *state.Options) error {
 	program, err := b.own(ctx, ".", "azuredisk")
 	if err != nil {
@@ -199,7 +191,12 @@ func (b *builder) driver(ctx context.Context, out *state.Options) error {
 		}
 		out.Sidecars = append(out.Sidecars, image)
 	}
-	return nil
+	if out.SnapshotController, err = b.static(ctx, "snapshot-controller", out.Programs); err != nil {
+		return err
+	}
+	sources, err := b.programs.Sources(ctx, "kubernetes", snapshotModule)
+	out.SnapshotCRDs = filepath.Join(sources, "config", "crd")
+	return err
 }
 
 // BuildImages makes all images, as far as they are not cached, and lists them.
@@ -219,7 +216,7 @@ func (c *Cluster) UpdateDriver(ctx context.Context, values string, progress Prog
 	if err != nil {
 		return err
 	}
-	there := c.Options.Images()
+	there, without := c.Options.Images(), c.Options.Driver.Ref == ""
 	if err := b.driver(ctx, &c.Options); err != nil {
 		return err
 	}
@@ -233,6 +230,11 @@ func (c *Cluster) UpdateDriver(ctx context.Context, values string, progress Prog
 		}
 		progress("loading %s", image.Ref)
 		if err := c.LoadImage(ctx, image.Tar); err != nil {
+			return err
+		}
+	}
+	if without { // the playground was brought up without the driver, and without what snapshots need
+		if err := c.installSnapshots(ctx); err != nil {
 			return err
 		}
 	}

@@ -137,6 +137,7 @@ var interpreters = []string{"Contains", "ContainsAny", "HasPrefix", "HasSuffix",
 // othersWords are the files that read a sentence of another program, which has no reason for it.
 var othersWords = map[string]string{
 	"internal/plan/maintenance/maintenance.go": "a condition that AKS sets on Nodes",
+	"internal/cli/explain/claim.go":            "whether csi-provisioner quotes an answer of the driver",
 	"internal/cli/explain/pod.go":              "kube-scheduler's count of the nodes that it excluded",
 }
 

@@ -271,6 +271,9 @@ func doctorFaults() map[string]fault {
 		"a stale heartbeat": {func(f *checks.Facts) {
 			judged(f.DriverNodes[0], nodehealth.Judgement{State: nodehealth.Suspect, Evidence: "no heartbeat"})
 		}, "Heartbeats", checks.Warning, "node a is Suspect: no heartbeat"},
+		"a node that reports and is not Ready": {func(f *checks.Facts) {
+			f.Nodes[0].Status.Conditions[0].Status = corev1.ConditionFalse
+		}, "Heartbeats", checks.Warning, "does not see node a as Ready"},
 		"a lost node": {func(f *checks.Facts) {
 			judged(f.DriverNodes[0], nodehealth.Judgement{State: nodehealth.Lost, Evidence: "no heartbeat"})
 		}, "Heartbeats", checks.Failed, "node a is Lost"},

@@ -57,6 +57,8 @@ func (f Facts) heartbeats() []problem {
 			found = append(found, failed("node %s is %s: %s", d.Name, j.State, j.Evidence))
 		case j.State != nodehealth.Healthy:
 			found = append(found, warning("node %s is %s: %s", d.Name, j.State, j.Evidence))
+		case f.node(d.Name) != nil && !nodehealth.KubeletReady(f.node(d.Name)):
+			found = append(found, warning("Kubernetes does not see node %s as Ready, and its node plug-in reports", d.Name))
 		}
 	}
 	return found

@@ -103,18 +103,23 @@ func attachRefused(kind provisioner.Kind, code string) func() *stage {
 	}
 }
 
+func newSnapshot(name, class string, status map[string]any) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{Object: map[string]any{
+		"metadata": map[string]any{"namespace": shop, "name": name},
+		"spec": map[string]any{
+			"volumeSnapshotClassName": class, "source": map[string]any{"persistentVolumeClaimName": "data"},
+		},
+		"status": status,
+	}}
+	o.SetGroupVersionKind(collect.SnapshotGroup.WithKind("VolumeSnapshot"))
+	return o
+}
+
 func snapshot(class string, status map[string]any) func() *stage {
 	return func() *stage {
 		s := newStage()
 		s.subject = explain.Subject{Kind: explain.KindSnapshot, Namespace: shop, Name: "daily"}
-		o := &unstructured.Unstructured{Object: map[string]any{
-			"metadata": map[string]any{"namespace": shop, "name": "daily"},
-			"spec": map[string]any{
-				"volumeSnapshotClassName": class, "source": map[string]any{"persistentVolumeClaimName": "data"},
-			},
-			"status": status,
-		}}
-		o.SetGroupVersionKind(collect.SnapshotGroup.WithKind("VolumeSnapshot"))
+		o := newSnapshot("daily", class, status)
 		k := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "azuredisk"},
 			"driver": driverName}}
 		k.SetGroupVersionKind(collect.SnapshotGroup.WithKind("VolumeSnapshotClass"))
@@ -146,9 +151,19 @@ func claimFaults() map[string]fault {
 		"a claim that waits for its first pod": {pending(func(s *stage) {
 			s.class.VolumeBindingMode = ptr.To(storagev1.VolumeBindingWaitForFirstConsumer)
 		}), "WaitForFirstConsumer", "when a pod", "nothing"},
-		"a disk that is being created": {func() *stage {
+		"a disk that is to be created": {func() *stage {
 			return unprovisioned(&operation.Job{})
-		}, "DiskCreating", "Azure creates the disk", "expected to end by"},
+		}, "DiskCreating", "Azure creates the disk", "usually ends within 60 s"},
+		"a disk that Azure is creating": {func() *stage {
+			s := unprovisioned(&operation.Job{})
+			s.volume.Status.Operation = &apiv1.Operation{StartTime: *objects.Ago(time.Second)}
+			return s
+		}, "DiskCreating", "Azure creates the disk", "expected to end by 12:00:59"},
+		"a disk that is to be created, for longer than usual": {func() *stage {
+			s := unprovisioned(&operation.Job{})
+			s.volume.CreationTimestamp = *objects.Ago(2 * time.Minute)
+			return s
+		}, "DiskCreating", "Azure creates the disk", "has lasted since 11:58:00"},
 		"a pod that is not placed before its disk is created": {func() *stage {
 			s := unprovisioned(&operation.Job{})
 			s.subject = explain.Subject{Kind: explain.KindPod, Namespace: shop, Name: "cart-0"}
@@ -157,7 +172,7 @@ func claimFaults() map[string]fault {
 				Message: "pod has unbound immediate PersistentVolumeClaims",
 			}}
 			return s
-		}, "DiskCreating", "Azure creates the disk", "expected to end by"},
+		}, "DiskCreating", "Azure creates the disk", "usually ends within"},
 		"a copy that is not complete": {func() *stage {
 			return unprovisioned(&operation.Job{Work: operation.WorkCreateDisk, Phase: operation.PhaseEnded, Ended: objects.Now,
 				Truth: operation.Truth{Filling: true, Disk: &provisioner.Disk{CompletionPercent: 40}}})
@@ -189,7 +204,7 @@ func claimFaults() map[string]fault {
 			objects.Owned("", 4, apiv1.OwnershipReleased)(s.volume)
 			s.attachments, s.pod, s.pv.Status.Phase = nil, nil, corev1.VolumeReleased
 			s.diskStep(operation.Job{})
-		}), "DiskDeleting", "is being deleted, with its disk", "expected to end by 12:01:50"},
+		}), "DiskDeleting", "is being deleted, with its disk", "usually ends within 120 s"},
 		"a parameter that is not allowed": {pending(func(s *stage) {
 			s.event(explain.KindClaim, "data", "ProvisioningFailed", "rpc error: code = InvalidArgument desc = skuName: Gold is unknown")
 		}), "ProvisioningFailed", "skuName: Gold is unknown", "correct what the event names"},
@@ -202,6 +217,51 @@ func claimFaults() map[string]fault {
 			s.claim.DeletionTimestamp, s.claim.Finalizers = objects.Ago(time.Minute), []string{"kubernetes.io/pvc-protection"}
 			runs(s.pod)
 		}), "ClaimInUse", "Pods that use it: cart-0", "delete the pods"},
+		"a claim that is a source of a snapshot that never completes": {changed(newStage(), claimAsked, func(s *stage) {
+			s.claim.DeletionTimestamp, s.claim.Finalizers, s.pod = objects.Ago(time.Minute), []string{explain.FinalizerSnapshot}, nil
+			s.more = append(s.more, newSnapshot("broken", "gone", nil), newSnapshot("daily", "azuredisk", map[string]any{"readyToUse": true}))
+		}), "FinalizerWaits", "source of snapshots that are not complete: broken", "kubectl azuredisk why snapshot broken -n shop"},
+		"a clone of a claim that does not exist": {pending(func(s *stage) {
+			s.claim.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "gone"}
+			s.event(explain.KindClaim, "data", "ProvisioningFailed", "error getting PVC gone from api server")
+		}), "DataSourceNotFound", "claim gone, which does not exist in namespace shop", "create the source"},
+		"a restore of a snapshot that does not exist": {pending(func(s *stage) {
+			s.claim.Spec.DataSource = &corev1.TypedLocalObjectReference{APIGroup: ptr.To(collect.SnapshotGroup.Group),
+				Kind: "VolumeSnapshot", Name: "gone"}
+		}), "DataSourceNotFound", "snapshot gone, which does not exist", "create the source"},
+		"a clone of a claim that exists": {pending(func(s *stage) {
+			source := s.claim.DeepCopy()
+			source.Name = "source"
+			s.more = append(s.more, source)
+			s.claim.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "source"}
+		}), "DiskCreating", "is about to be created", "usually ends within"},
+		"a claim with settings of a class that does not exist": {pending(func(s *stage) {
+			s.claim.Spec.VolumeAttributesClassName = ptr.To("gold")
+		}), "AttributesClassNotFound", "no VolumeAttributesClass gold", "create the VolumeAttributesClass"},
+		"a request that csi-provisioner does not pass on": {pending(func(s *stage) {
+			s.event(explain.KindClaim, "data", "ProvisioningFailed", "error getting secret: not found")
+		}), "ProvisioningFailed", "csi-provisioner does not ask the driver", "correct what the event names"},
+		"an event of an earlier claim of the name": {pending(func(s *stage) {
+			s.event(explain.KindClaim, "data", "ProvisioningFailed", "rpc error: code = InvalidArgument desc = skuName: Gold is unknown")
+			s.more[0].(*corev1.Event).InvolvedObject.UID = "earlier"
+		}), "DiskCreating", "is about to be created", "usually ends within"},
+		"a PersistentVolume that is deleted while a claim is bound to it": {changed(newStage(), claimAsked, terminating, func(s *stage) {
+			runs(s.pod)
+		}), "PersistentVolumeTerminating", "Kubernetes keeps it until the claim is deleted. Then its disk is deleted too",
+			"kubectl patch pv pv -p"},
+		"a PersistentVolume with the policy Retain that is deleted while a claim is bound to it": {changed(newStage(), terminating,
+			func(s *stage) {
+				runs(s.pod)
+				s.pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
+				s.subject = explain.Subject{Kind: explain.KindVolume, Name: "pv"}
+			}), "PersistentVolumeTerminating", "The disk stays at Azure then", "nothing"},
+		"a pod that gets a volume whose PersistentVolume is deleted": {changed(newStage(), terminating), "Mounting", "about to mount",
+			"usually ends within"},
+		"a PersistentVolume without its claim that a node uses": {changed(newStage(), func(s *stage) {
+			s.claim, s.pv.Status.Phase = nil, corev1.VolumeReleased
+			s.pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
+			s.subject = explain.Subject{Kind: explain.KindVolume, Name: "pv"}
+		}), "VolumeReleasedInUse", "the disk is deleted when the pods end", "kubectl patch pv pv -p"},
 		"a claim whose PersistentVolume was deleted": {changed(newStage(), claimAsked, func(s *stage) {
 			s.claim.Status.Phase, s.pv = corev1.ClaimLost, nil
 		}), "ClaimLost", "does not exist any more", "restore"},
@@ -263,8 +323,13 @@ func holderFaults() map[string]fault {
 		}), "HeldByPods", "pod cart-old uses it", "delete or move those pods"},
 		"the old pod has not ended": {changed(heldBy(apiv1.OwnershipHeld), endingOnA),
 			"StillMounted", "until pod cart-old there has ended", "expected to end by 12:00:50"},
+		"the old pod should have ended": {changed(heldBy(apiv1.OwnershipHeld), func(s *stage) {
+			old := ends(runs(newPod("cart-old", "a", "data")))
+			old.DeletionTimestamp = objects.Ago(time.Minute)
+			s.more = append(s.more, old)
+		}), "PodEndsLate", "should have been at 11:59:00", "fsfreeze --unfreeze"},
 		"the old node unmounts": {changed(heldBy(apiv1.OwnershipReleasing)), "StillMounted", "about to unmount",
-			"expected to end by"},
+			"usually ends within 30 s"},
 		"a process on the old node outlived its pod": {changed(heldBy(apiv1.OwnershipReleasing), func(s *stage) {
 			s.nodes["a"].driver.Status.StagedVolumes[0].Published = true
 		}), "ProcessLeftBehind", "On node a a process may still write", "restart node a"},
@@ -288,7 +353,7 @@ func holderFaults() map[string]fault {
 			delete(s.attachments, "b")
 			a := objects.Proved(objects.Deleted(s.attached("a", apiv1.RolePrimary, 4)), apiv1.ProofUnstaged)
 			s.step(s.attaching(a, operation.Job{}))
-		}), "DiskDetaching", "detaches the disk from node a", "expected to end by"},
+		}), "DiskDetaching", "detaches the disk from node a", "usually ends within"},
 		"an unshared disk that Azure refuses to detach": {changed(newStage(), func(s *stage) {
 			s.volume.Spec.Disk.MaxShares = 1
 			objects.Owned("", 4, apiv1.OwnershipReleased)(s.volume)
@@ -316,10 +381,10 @@ func failoverFaults() map[string]fault {
 	return map[string]fault{
 		"a lost node that is being fenced": {changed(heldBy(apiv1.OwnershipHeld), decided, func(s *stage) {
 			fenced(s, operation.Job{})
-		}), "VolumeFencing", "detaches the disk from it by force", "expected to end by"},
+		}), "VolumeFencing", "detaches the disk from it by force", "usually ends within"},
 		"a lost node that cannot write any more": {changed(heldBy(apiv1.OwnershipHeld), decided, func(s *stage) {
 			objects.Proved(s.attachments["a"], apiv1.ProofDetached).Status.Proof.ProvenTime = *objects.Ago(time.Second)
-		}), "FailoverProven", "cannot write any more", "expected to end by"},
+		}), "FailoverProven", "cannot write any more", "usually ends within"},
 		"a fence that Azure refuses": {changed(heldBy(apiv1.OwnershipHeld), decided, func(s *stage) {
 			fenced(s, operation.Job{})
 			fenced(s, refused(operation.WorkFence, provisioner.Unauthorized, "AuthorizationFailed"))
@@ -354,14 +419,14 @@ func failoverFaults() map[string]fault {
 			s.controller.Spec.Template.Spec.Containers[0].Args = []string{"--failover-enabled=false", "--attach-required=false"}
 		}), "FailoverDisabled", "switched off", "start the node again"},
 		"a node that was just lost": {func() *stage { return onLost(lost()) }, "NodeLost", "does not answer",
-			"expected to end by"},
+			"usually ends within"},
 		"a VM that is stopped": {func() *stage {
 			return onLost(nodehealth.Judgement{State: nodehealth.Down, Stopped: true,
 				Evidence: "Azure says that the VM is Stopped"})
-		}, "VMStopped", "may continue with its memory", "expected to end by"},
+		}, "VMStopped", "may continue with its memory", "usually ends within"},
 		"a VM that is deallocated": {func() *stage {
 			return onLost(nodehealth.Judgement{State: nodehealth.Down, Evidence: "Azure says that the VM is Deallocated"})
-		}, "VMDown", "VM of node a", "expected to end by"},
+		}, "VMDown", "VM of node a", "usually ends within"},
 		"a node that is silent": {func() *stage {
 			return onLost(nodehealth.Judgement{State: nodehealth.Suspect, Evidence: "no heartbeat; a probe failed"})
 		}, "HeartbeatStale", "nothing confirms", "nothing"},
@@ -388,7 +453,7 @@ func nodeFaults() map[string]fault {
 			"RegistrationFailed", "another plug-in", "do what the message says"},
 		"a plug-in that is not in the CSINode": {changed(cold(), func(s *stage) { s.nodes["b"].csi.Spec.Drivers = nil }),
 			"NotInCSINode", "does not list the driver", "nothing"},
-		"a plug-in that starts":  {changed(cold(), says(ready, "Starting", "")), "Starting", "not ready", "expected to end by"},
+		"a plug-in that starts":  {changed(cold(), says(ready, "Starting", "")), "Starting", "not ready", "usually ends within"},
 		"a plug-in that stopped": {changed(cold(), says(ready, "Stopped", "")), "Stopped", "not ready", "spec.nodeName=b"},
 		"two nodes that name one VM": {changed(newStage(), node1, says(apiv1.NodeConditionVMKnown, "VMNamedTwice", "a and b both name it")),
 			"VMNamedTwice", "a and b both name it", "delete the Node"},
@@ -405,15 +470,42 @@ func nodeFaults() map[string]fault {
 		"a node that is not Ready": {changed(newStage(), node1, func(s *stage) {
 			s.nodes["b"].ready(corev1.ConditionFalse, time.Minute)
 		}), "NodeNotReady", "does not see node b as Ready", "repair"},
+		"a pod that runs on a node that is not Ready": {changed(newStage(), func(s *stage) {
+			runs(s.pod)
+			s.nodes["b"].ready(corev1.ConditionUnknown, time.Minute)
+		}), "NodeNotReady", "in use on node b. Node b has not been Ready since 11:59:00", "repair"},
+		"a claim in use on a node that is not Ready": {changed(newStage(), claimAsked, func(s *stage) {
+			runs(s.pod)
+			s.nodes["b"].ready(corev1.ConditionUnknown, time.Minute)
+		}), "NodeNotReady", "in use on node b. Node b has not been Ready since 11:59:00", "repair"},
+		"a volume that several nodes use, one of them not Ready": {changed(newStage(), claimAsked, func(s *stage) {
+			s.pod, s.volume.Spec.Access, s.volume.Status.Primary = nil, apiv1.AccessMultiNode, nil
+			s.attached("a", apiv1.RolePrimary, 4)
+			s.nodes["a"].ready(corev1.ConditionFalse, time.Minute)
+		}), "NodeNotReady", "Node a has not been Ready", "repair"},
+		"a claim in use on a node that is gone": {changed(newStage(), claimAsked, func(s *stage) {
+			runs(s.pod)
+			s.nodes["b"].node = nil
+		}), "NodeGone", "Node b does not exist", "delete the pods"},
 		"a node that does not exist": {changed(newStage(), func(s *stage) { s.nodes["b"] = &node{} }), "NodeGone", "node b",
 			"delete the pods"},
 	}
 }
 
 func attachFaults() map[string]fault {
+	says := func(reason string) func(*stage) {
+		return func(s *stage) {
+			s.attachments["b"].Status.Conditions = []metav1.Condition{{Type: apiv1.AttachmentConditionAttached,
+				Status: metav1.ConditionFalse, Reason: reason, LastTransitionTime: *objects.Ago(time.Second)}}
+		}
+	}
 	return map[string]fault{
 		"a disk that is being attached": {changed(cold(), func(s *stage) { s.step(s.attaching(s.attachments["b"], operation.Job{})) }),
-			"DiskAttaching", "attaches the disk to node b", "expected to end by 12:01:00"},
+			"DiskAttaching", "attaches the disk to node b", "usually ends within"},
+		"an attach that Azure has accepted": {changed(cold(), func(s *stage) {
+			a := s.step(s.attaching(s.attachments["b"], operation.Job{}))
+			a.Status.Operation = &apiv1.Operation{StartTime: *objects.Ago(time.Second)}
+		}), "DiskAttaching", "attaches the disk to node b", "expected to end by 12:00:59"},
 		"an attach that waits for Azure's quota": {changed(cold(), func(s *stage) {
 			in := s.attaching(s.attachments["b"], operation.Job{Work: operation.WorkAttach, Phase: operation.PhaseBegun})
 			in.Waiting = provisioner.Waiting{
@@ -446,6 +538,14 @@ func attachFaults() map[string]fault {
 			"asks again"},
 		"an attach that Azure refuses": {attachRefused(provisioner.InvalidArgument, "InvalidParameter"),
 			"DiskAttachFailed", "does not attach the disk to node b", "remove what Azure names"},
+		"an attach that the driver refuses": {attachRefused(provisioner.FailedPrecondition, ""), "RefusedByDriver",
+			"The driver does not attach the disk to node b", "do what the message says"},
+		"a disk that another cluster's VM has": {changed(cold(), says(apiv1.ReasonUsedOutsideCluster)), "UsedOutsideCluster",
+			"no node of this cluster has the disk", "detach it there"},
+		"a disk that another cluster attached at the same time": {changed(cold(), says(apiv1.ReasonYieldsToAnotherCluster)),
+			"DiskAttaching", "Another cluster attached the disk at the same time", "nothing"},
+		"a disk whose VMs Azure has not named": {changed(cold(), says(apiv1.ReasonCustodyUnknown)), "DiskAttaching",
+			"Azure has not answered which VMs have it", "nothing"},
 		"a VM that Azure says is full": {attachRefused(provisioner.InsufficientCapacity, "OperationNotAllowed"), "NoDiskSlot",
 			"node b", "move a pod"},
 		"something that Azure does not find": {attachRefused(provisioner.NotFound, "ResourceNotFound"),
@@ -467,7 +567,7 @@ func attachFaults() map[string]fault {
 		"a pod that was just placed": {changed(cold(), func(s *stage) {
 			delete(s.attachments, "b")
 			objects.Owned("", 4, apiv1.OwnershipReleased)(s.volume)
-		}), "Publishing", "about to attach", "expected to end by"},
+		}), "Publishing", "about to attach", "usually ends within"},
 	}
 }
 
@@ -482,11 +582,24 @@ func mountFaults() map[string]fault {
 	_, otherProgram := fencing.AtStage(reserved, fencing.Owner{}, fencing.Call{})
 	return map[string]fault{
 		"a disk that is about to be mounted": {func() *stage { return newStage() }, "Mounting", "about to mount",
-			"expected to end by"},
+			"usually ends within"},
 		"a disk with another filesystem": {changed(newStage(), mount(refusal.Errorf(apiv1.ReasonFilesystemMismatch,
 			"refusing to mount device /dev/sdc: it holds xfs"))), "FilesystemMismatch", "it holds xfs", "what has written"},
 		"a disk that another program has reserved": {changed(newStage(), mount(otherProgram)),
 			"ReservedElsewhere", "another program has reserved it", "end what uses"},
+		"an event of an earlier pod of the name": {changed(newStage(), mount(fmt.Errorf("mount failed: exit status 32")), func(s *stage) {
+			s.more[0].(*corev1.Event).InvolvedObject.UID = "earlier"
+		}), "Mounting", "about to mount", "usually ends within"},
+		"a ConfigMap that cannot be mounted": {changed(newStage(), func(s *stage) {
+			s.nodes["b"].stages(s.volume.Name, 4)
+			s.event(explain.KindPod, "cart-0", "FailedMount", `MountVolume.SetUp failed for volume "config" : configmap "x" not found`)
+		}), "OtherVolumeNotMounted", `configmap "x" not found`, "do what the event says"},
+		"a ConfigMap that cannot be mounted, before the disk is": {changed(newStage(), func(s *stage) {
+			s.event(explain.KindPod, "cart-0", "FailedMount", `MountVolume.SetUp failed for volume "config" : configmap "x" not found`)
+		}), "Mounting", "about to mount", "usually ends within"},
+		"a mount that the kubelet has waited for": {changed(newStage(), func(s *stage) {
+			s.event(explain.KindPod, "cart-0", "FailedMount", "Unable to attach or mount volumes: unmounted volumes=[data], timed out")
+		}), "FailedMount", "timed out", "do what the event says"},
 		"a mount that fails for another reason": {changed(newStage(), mount(fmt.Errorf("mount failed: exit status 32"))),
 			"FailedMount", "exit status 32", "do what the event says"},
 	}
@@ -517,7 +630,16 @@ func diskFaults() map[string]fault {
 				Type: apiv1.VolumeConditionReplicasAttached, Status: metav1.ConditionFalse, Reason: apiv1.ReasonReplicasMissing,
 				LastTransitionTime: *objects.Ago(time.Second),
 			})
-		}), "ReplicaAttaching", "A replica is being attached to node a", "expected to end by 12:00:59"},
+		}), "ReplicaAttaching", "A replica is being attached to node a", "usually ends within 60 s"},
+		"a replica that waits for Azure's quota": {changed(newStage(), inUse, func(s *stage) {
+			s.volume.Spec.MaxMountReplicaCount = 1
+			in := s.attaching(s.attachment("a", apiv1.RoleReplica, 0), operation.Job{Work: operation.WorkAttach,
+				Phase: operation.PhaseBegun})
+			in.Waiting = provisioner.Waiting{For: provisioner.WaitingForQuota, Since: objects.Now.Add(-10 * time.Second),
+				Until: objects.Now.Add(40 * time.Second)}
+			s.step(in)
+			missesReplica(s, "")
+		}), "ReplicaAttaching", "until about 12:00:40", "nothing"},
 		"a growth that Azure refuses while the disk is shared": {changed(newStage(), inUse, func(s *stage) {
 			s.volume.Spec.CapacityBytes, s.volume.Generation = 2<<30, 2
 			begun := &apiv1.Operation{Type: string(operation.WorkUpdateDisk), StartTime: *objects.Ago(time.Second)}
@@ -527,9 +649,37 @@ func diskFaults() map[string]fault {
 					Disk:   &provisioner.Disk{ID: "/disk", SizeBytes: 1 << 30, CompletionPercent: 100},
 					Update: &operation.Updated{Generation: 2, RefusedCapacity: disk.AttachedShared(s.volume)},
 				}})
-		}), "DiskUpdateRefused", "only while it is attached nowhere", "end its pods first"},
+		}), "DiskUpdateRefused", "only while it is attached nowhere", "request a change that Azure allows"},
+		"a growth of a shared disk that a node uses": {changed(newStage(), inUse, grows, func(s *stage) {
+			s.event(explain.KindClaim, "data", "VolumeResizeFailed", "a shared disk grows only while no node has it")
+		}), "SharedDiskInUse", "a shared disk grows only while no node has it", "end all pods of the volume"},
+		"a growth of a shared disk that a node uses, asked about its pod": {changed(newStage(), grows, func(s *stage) {
+			runs(s.pod)
+			s.event(explain.KindClaim, "data", "VolumeResizeFailed", "a shared disk grows only while no node has it")
+		}), "SharedDiskInUse", "a shared disk grows only while no node has it", "end all pods of the volume"},
+		"a growth of an unshared disk that a node uses": {changed(newStage(), inUse, grows, func(s *stage) {
+			s.volume.Spec.Disk.MaxShares = 1
+		}), "DiskUpdating", "csi-resizer has not brought to the driver yet", "csi-resizer repeats"},
+		"settings of a class that does not exist": {changed(newStage(), inUse, func(s *stage) {
+			s.claim.Spec.VolumeAttributesClassName = ptr.To("gold")
+		}), "AttributesClassNotFound", "no VolumeAttributesClass gold", "create the VolumeAttributesClass"},
+		"settings that are refused": {changed(newStage(), inUse, func(s *stage) {
+			s.claim.Spec.VolumeAttributesClassName = ptr.To("gold")
+			s.more = append(s.more, &storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: "gold"}, DriverName: driverName})
+			s.event(explain.KindClaim, "data", "VolumeModifyFailed", "diskIOPSReadWrite: too many")
+		}), "VolumeModifyFailed", "diskIOPSReadWrite: too many", "former VolumeAttributesClass"},
+		"a replica that waits for the share of a lost node": {changed(newStage(), inUse, func(s *stage) {
+			s.volume.Spec.Disk.MaxShares, s.volume.Spec.MaxMountReplicaCount = 2, 1
+			objects.Deleted(s.attached("a", apiv1.RolePrimary, 3)).DeletionTimestamp = objects.Ago(5 * time.Second)
+			missesReplica(s, "b: the disk has no free share")
+		}), "ReplicaAttaching", "A replica follows when the disk is detached from node a", "usually ends within 60 s"},
+		"a replica that waits for the share of a lost node, for longer than usual": {changed(newStage(), inUse, func(s *stage) {
+			s.volume.Spec.Disk.MaxShares, s.volume.Spec.MaxMountReplicaCount = 2, 1
+			objects.Deleted(s.attached("a", apiv1.RolePrimary, 3)).DeletionTimestamp = objects.Ago(5 * time.Minute)
+			missesReplica(s, "b: the disk has no free share")
+		}), "ReplicaAttaching", "A replica follows when the disk is detached from node a", "has lasted since 11:55:00"},
 		"a growth that Azure has refused, and that is not in the spec any more": {changed(newStage(), claimAsked, unused, grows,
-			refusedGrowth), "DiskUpdateRefused", "the subscription has no quota", "end its pods first"},
+			refusedGrowth), "DiskUpdateRefused", "the subscription has no quota", "request a change that Azure allows"},
 		"a growth that is being made": {changed(newStage(), inUse, func(s *stage) {
 			s.volume.Spec.Disk.MaxShares, s.volume.Spec.CapacityBytes, s.volume.Generation = 1, 2<<30, 2
 			s.volume.Status.UpdateWantedTime = &metav1.MicroTime{Time: objects.Now.Add(-time.Second)}
@@ -662,16 +812,24 @@ func noFaults() map[string]fault {
 		"a node":             {changed(newStage(), node1), "Healthy", "7 of 8 disk slots are free", "nothing"},
 		"a snapshot":         {snapshot("azuredisk", map[string]any{"readyToUse": true}), "Healthy", "complete", "nothing"},
 		"a claim not used":   {changed(newStage(), claimAsked, unused), "NotUsed", "no node uses it", "nothing"},
-		"a claim that grows": {changed(newStage(), claimAsked, unused, grows), "NotUsed", "no node uses it", "nothing"},
+		"a claim that grows": {changed(newStage(), claimAsked, unused, grows), "DiskUpdating", "csi-resizer", "nothing"},
 		"a claim whose growth was refused, and that does not ask for it any more": {changed(newStage(), claimAsked, unused,
 			refusedGrowth), "NotUsed", "no node uses it", "nothing"},
-		"a claim of a release with another name": {changed(newStage(), claimAsked, unused, grows, renamed), "NotUsed",
-			"no node uses it", "nothing"},
+		"a claim of a release with another name": {changed(newStage(), claimAsked, unused, grows, renamed), "DiskUpdating",
+			"csi-resizer", "nothing"},
 		"a pod that is being deleted": {changed(newStage(), func(s *stage) { ends(runs(s.pod)) }), "PodEnding", "is being deleted on node b",
 			"expected to end by 12:00:50"},
 		"a pod that should have ended": {changed(newStage(), func(s *stage) {
 			ends(runs(s.pod)).DeletionTimestamp = new(metav1.NewTime(objects.Now.Add(-time.Minute)))
 		}), "PodEndsLate", "should have ended on node b at 11:59:00", "fsfreeze --unfreeze"},
+		"a pod that has ended and does not go": {changed(newStage(), func(s *stage) {
+			ends(s.pod).DeletionTimestamp = new(metav1.NewTime(objects.Now.Add(-time.Minute)))
+			s.pod.Status.Phase = corev1.PodFailed
+		}), "PodEndsLate", "should have ended on node b at 11:59:00", "fsfreeze --unfreeze"},
+		"a pod that another program keeps": {changed(newStage(), func(s *stage) {
+			ends(s.pod).DeletionGracePeriodSeconds = ptr.To(int64(0))
+			s.pod.Status.Phase = corev1.PodFailed
+		}), "FinalizerWaits", "finalizers keep it: test/keep", "which program"},
 		"a pod without a volume": {changed(newStage(), func(s *stage) { s.pod.Spec.Volumes = nil }), "NoVolumes", "no claim", "nothing"},
 		"a pod with a scheduling gate": {changed(newStage(), func(s *stage) {
 			s.pod.Spec.NodeName = ""
@@ -690,6 +848,20 @@ func noFaults() map[string]fault {
 		"a claim of another driver": {changed(newStage(), func(s *stage) { s.pv.Spec.CSI.Driver = "file.csi.azure.com" }),
 			"OtherDriver", "file.csi.azure.com", "ask that driver"},
 	}
+}
+
+// terminating is a PersistentVolume that was deleted while its claim is bound to it.
+func terminating(s *stage) {
+	s.pv.DeletionTimestamp, s.pv.Finalizers = objects.Ago(time.Minute), []string{"kubernetes.io/pv-protection"}
+	s.pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
+}
+
+// missesReplica is a volume without its replica, for a reason.
+func missesReplica(s *stage, why string) {
+	s.volume.Status.Replicas = &apiv1.ReplicaCount{Wanted: 1}
+	s.volume.Status.Conditions = append(s.volume.Status.Conditions, metav1.Condition{
+		Type: apiv1.VolumeConditionReplicasAttached, Status: metav1.ConditionFalse, Reason: apiv1.ReasonReplicasMissing, Message: why,
+	})
 }
 
 // unused is a volume that no node uses.
@@ -748,6 +920,15 @@ func TestEachFaultGetsItsOwnFinding(t *testing.T) {
 				t.Errorf("got %q to do, want one with %q", got.Next, test.next)
 			}
 		})
+	}
+}
+
+// TestAVolumeOfAnotherKindHasNoLinks says nothing of the disk and the VM, which are not the reason.
+func TestAVolumeOfAnotherKindHasNoLinks(t *testing.T) {
+	t.Parallel()
+	got := mountFaults()["a ConfigMap that cannot be mounted"].stage().explain(t)
+	if len(got.Azure) > 0 {
+		t.Errorf("got the links %v, want none", got.Azure)
 	}
 }
 

@@ -2,6 +2,7 @@ package collect
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -63,6 +64,28 @@ func (c *collection) snapshot(ctx context.Context) error {
 	claim, err := get[corev1.PersistentVolumeClaim](ctx, c.reader, explain.Claims, c.Subject.Namespace, found.SourceClaim)
 	found.SourceMissing = claim == nil && !c.isUnread(explain.Claims)
 	return err
+}
+
+// snapshotsOf reads the snapshots of a claim that is being deleted and that they keep.
+func (c *collection) snapshotsOf(ctx context.Context, v *explain.Volume) error {
+	if v.Claim.DeletionTimestamp == nil || !slices.Contains(v.Claim.Finalizers, explain.FinalizerSnapshot) {
+		return nil
+	}
+	var list unstructured.UnstructuredList
+	list.SetGroupVersionKind(SnapshotGroup.WithKind("VolumeSnapshotList"))
+	if err := c.list(ctx, snapshots, &list, client.InNamespace(v.Namespace)); err != nil {
+		return err
+	}
+	for i := range list.Items {
+		s := list.Items[i].Object
+		claim, _, _ := unstructured.NestedString(s, "spec", "source", "persistentVolumeClaimName")
+		ready, _, _ := unstructured.NestedBool(s, "status", "readyToUse")
+		if claim == v.ClaimName && !ready {
+			v.Snapshots = append(v.Snapshots, list.Items[i].GetName())
+		}
+	}
+	slices.Sort(v.Snapshots)
+	return nil
 }
 
 func (c *collection) unstructured(ctx context.Context, what, kind, namespace, name string) (*unstructured.Unstructured, error) {

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
@@ -106,7 +107,7 @@ func (c *collection) volume(ctx context.Context, v *explain.Volume) error {
 	if v.Name == "" {
 		return nil
 	}
-	return together(
+	return c.inTurn(ctx, together(
 		func(ctx context.Context) (err error) {
 			v.AzVolume, err = get[apiv1.AzVolume](ctx, c.reader, explain.AzVolumes, c.DriverNamespace, v.Name)
 			return err
@@ -118,7 +119,12 @@ func (c *collection) volume(ctx context.Context, v *explain.Volume) error {
 			v.Attachments = kube.Pointers(list.Items)
 			return err
 		},
-	)(ctx)
+	), func(ctx context.Context) error {
+		if c.Subject.Kind == explain.KindClaim || v.Claim == nil || !v.AsksForChange() {
+			return nil
+		}
+		return c.events(ctx, explain.Subject{Kind: explain.KindClaim, Namespace: v.Namespace, Name: v.ClaimName})
+	})
 }
 
 // bound reads a claim and its PersistentVolume; or, for a claim that is not bound, its class and the
@@ -127,7 +133,13 @@ func (c *collection) bound(ctx context.Context, v *explain.Volume) (err error) {
 	if v.ClaimName == "" {
 		return nil
 	}
-	if err = c.claimWithVolume(ctx, v); err != nil || v.Claim == nil || v.Claim.Status.Phase == corev1.ClaimBound {
+	if err = c.claimWithVolume(ctx, v); err != nil || v.Claim == nil {
+		return err
+	}
+	if err = together(
+		func(ctx context.Context) error { return c.attributesClass(ctx, v) },
+		func(ctx context.Context) error { return c.snapshotsOf(ctx, v) },
+	)(ctx); err != nil || v.Claim.Status.Phase == corev1.ClaimBound {
 		return err
 	}
 	if c.Subject.Kind == explain.KindPod {
@@ -138,7 +150,43 @@ func (c *collection) bound(ctx context.Context, v *explain.Volume) (err error) {
 	return together(
 		func(ctx context.Context) error { return c.class(ctx, v) },
 		func(ctx context.Context) error { return c.created(ctx, v) },
+		func(ctx context.Context) error { return c.source(ctx, v) },
 	)(ctx)
+}
+
+// attributesClass reads whether the VolumeAttributesClass that the claim asks for exists.
+func (c *collection) attributesClass(ctx context.Context, v *explain.Volume) error {
+	name := ptr.Deref(v.Claim.Spec.VolumeAttributesClassName, "")
+	if name == "" || name == ptr.Deref(v.Claim.Status.CurrentVolumeAttributesClassName, "") {
+		return nil
+	}
+	class, err := get[storagev1.VolumeAttributesClass](ctx, c.reader, attributesClasses, "", name)
+	v.AttributesClassMissing = err == nil && class == nil && !c.isUnread(attributesClasses)
+	return err
+}
+
+const attributesClasses = "volumeattributesclasses.storage.k8s.io"
+
+// source reads whether the source exists from which the claim is to be made.
+func (c *collection) source(ctx context.Context, v *explain.Volume) error {
+	source := v.Claim.Spec.DataSource
+	switch {
+	case source == nil:
+		return nil
+	case source.Kind == string(explain.KindClaim) && ptr.Deref(source.APIGroup, "") == "":
+		found, err := get[corev1.PersistentVolumeClaim](ctx, c.reader, explain.Claims, v.Namespace, source.Name)
+		if err == nil && found == nil && !c.isUnread(explain.Claims) {
+			v.SourceMissing = "claim " + source.Name
+		}
+		return err
+	case source.Kind == string(explain.KindSnapshot) && ptr.Deref(source.APIGroup, "") == SnapshotGroup.Group:
+		found, err := c.unstructured(ctx, snapshots, source.Kind, v.Namespace, source.Name)
+		if err == nil && found == nil && !c.isUnread(snapshots) {
+			v.SourceMissing = "snapshot " + source.Name
+		}
+		return err
+	}
+	return nil
 }
 
 // claimWithVolume reads a claim and its PersistentVolume, unless that is read.

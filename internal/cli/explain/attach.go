@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/cause"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
@@ -144,15 +145,18 @@ func (f Facts) attachment(a *apiv1.AzVolumeAttachment) (Finding, bool) {
 		if finding, ok := f.driver(""); ok {
 			return finding, true
 		}
-		began := transition(c, a.CreationTimestamp.Time)
-		if op := a.Status.Operation; op != nil {
-			began = op.StartTime.Time
-		}
-		return f.until(find(apiv1.ReasonDiskAttaching, "Azure attaches the disk to node %s.", node).seen(seen...), began).
+		return f.call(find(apiv1.ReasonDiskAttaching, "Azure attaches the disk to node %s.", node).seen(seen...), a.Status.Operation,
+			transition(c, a.CreationTimestamp.Time)).quoting(c.Message), true
+	case apiv1.ReasonUsedOutsideCluster:
+		return find(apiv1.ReasonUsedOutsideCluster, "A VM that is no node of this cluster has the disk.").quoting(c.Message).
+			seen(seen...), true
+	case apiv1.ReasonYieldsToAnotherCluster, apiv1.ReasonCustodyUnknown, apiv1.ReasonDiskStillDetaching,
+		apiv1.ReasonDiskDetachedOutside, apiv1.ReasonVMUnrecorded, apiv1.ReasonStatusRestored:
+		return f.waits(apiv1.ReasonDiskAttaching, seen, "The disk is not attached to node %s yet. %s", node, cause.Of(c.Reason).Means).
 			quoting(c.Message), true
 	case apiv1.ReasonDiskDetaching, apiv1.ReasonVolumeFencing, apiv1.ReasonVolumeFenced:
-		return f.until(find(apiv1.ReasonDiskDetaching, "Azure detaches the disk from node %s, and attaches it again if a pod there needs it.", node).
-			seen(seen...), transition(c, a.CreationTimestamp.Time)), true
+		return f.call(find(apiv1.ReasonDiskDetaching, "Azure detaches the disk from node %s, and attaches it again if a pod there needs it.", node).
+			seen(seen...), a.Status.Operation, transition(c, a.CreationTimestamp.Time)), true
 	case apiv1.ReasonDiskDetachFailed:
 		if a.Status.Error != nil {
 			return f.failed(a.Status.Error, apiv1.ReasonDiskDetachFailed, "detach the disk from node "+node, transition(c,
@@ -194,15 +198,15 @@ func (f Facts) unpublished(v *Volume, node string) Finding {
 	if finding, ok := f.driver(sidecar); ok {
 		return finding
 	}
-	if e := f.event(KindPod, eventFailedAttach); e != nil {
+	if e := f.podEvent(eventFailedAttach); e != nil {
 		return find(apiv1.ReasonDiskAttachFailed, "The volume of %s cannot be attached to node %s.", v.claim(), node).
 			quoting(e.Message).
 			seen(f.said(e))
 	}
-	if finding, ok := f.failedMount(); ok {
+	if finding, ok := f.failedMount(v); ok {
 		return finding
 	}
-	return f.until(find(apiv1.ReasonPublishing, "The pod is on node %s, and the driver is about to attach the disk there.", node).
+	return f.soon(find(apiv1.ReasonPublishing, "The pod is on node %s, and the driver is about to attach the disk there.", node).
 		seen(f.azEvidence(v)...), f.placed())
 }
 
@@ -221,7 +225,7 @@ func (f Facts) placed() time.Time {
 
 // mounting is for a node that may stage the volume.
 func (f Facts) mounting(v *Volume, node string, a *apiv1.AzVolumeAttachment) Finding {
-	if finding, ok := f.failedMount(); ok {
+	if finding, ok := f.failedMount(v); ok {
 		return finding
 	}
 	c := meta.FindStatusCondition(a.Status.Conditions, apiv1.AttachmentConditionAttached)
@@ -238,6 +242,6 @@ func (f Facts) mounting(v *Volume, node string, a *apiv1.AzVolumeAttachment) Fin
 	if at := transition(c, began); at.After(began) {
 		began = at
 	}
-	return f.until(find(apiv1.ReasonMounting, "The disk is attached to node %s, which is about to mount it.", node).seen(seen...),
+	return f.soon(find(apiv1.ReasonMounting, "The disk is attached to node %s, which is about to mount it.", node).seen(seen...),
 		began)
 }

@@ -13,8 +13,11 @@ import (
 func (f Facts) failed(e *apiv1.Error, otherwise string, doing string, failingSince time.Time) Finding {
 	id := cause.OfError(e, otherwise)
 	v := find(id, "Azure does not %s. %s", doing, cause.Of(id).Means).quoting(e.Message)
-	if id == otherwise {
+	switch id {
+	case otherwise:
 		v.Sentence = "Azure does not " + doing + "."
+	case apiv1.ReasonRefusedByDriver:
+		v.Sentence = "The driver does not " + doing + "."
 	}
 	again := f.Now.Add(operation.RetryIn(failingSince, e.FailureTime.Time, f.Now))
 	if v.Outcome == cause.Waits {

@@ -3,7 +3,6 @@ package explain
 import (
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -13,9 +12,6 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/refusal"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
-
-// expectCall is how long a sidecar takes until it passes a request on.
-const expectCall = 30 * time.Second
 
 // claim names the claim that is bound to a volume, in a sentence.
 func (v *Volume) claim() string {
@@ -86,12 +82,26 @@ func (f Facts) terminating(v *Volume) Finding {
 	case len(users) > 0 && slices.Contains(finalizers, "kubernetes.io/pvc-protection"):
 		return find(apiv1.ReasonClaimInUse, "The claim is deleted as soon as no pod uses it. Pods that use it: %s.", strings.Join(users, ", ")).
 			seen(since)
+	case slices.Contains(finalizers, FinalizerSnapshot) && len(v.Snapshots) > 0:
+		return find(apiv1.ReasonFinalizerWaits, "The claim is being deleted, and is the source of snapshots that are not complete: %s.",
+			strings.Join(v.Snapshots, ", ")).
+			then("ask for the reason (kubectl azuredisk why snapshot %s -n %s), and repair or delete the snapshot", v.Snapshots[0],
+				v.Namespace).seen(since)
 	case len(finalizers) > 0:
 		return find(apiv1.ReasonFinalizerWaits, "The claim is being deleted, and finalizers keep it: %s.",
 			strings.Join(finalizers, ", ")).
 			seen(since)
 	}
-	return f.until(find(apiv1.ReasonDiskDeleting, "The claim is being deleted.").seen(since), v.Claim.DeletionTimestamp.Time)
+	return f.soon(find(apiv1.ReasonDiskDeleting, "The claim is being deleted.").seen(since), v.Claim.DeletionTimestamp.Time)
+}
+
+// FinalizerSnapshot is set by snapshot-controller on the source of a snapshot that is not complete.
+const FinalizerSnapshot = "snapshot.storage.kubernetes.io/pvc-as-source-protection"
+
+// noAttributesClass is for a claim whose VolumeAttributesClass does not exist.
+func (f Facts) noAttributesClass(v *Volume) Finding {
+	return find(apiv1.ReasonAttributesClassNotFound, "There is no VolumeAttributesClass %s, which %s names.",
+		*v.Claim.Spec.VolumeAttributesClassName, v.claim()).seen(v.claimEvidence())
 }
 
 // pending explains a claim without a PersistentVolume.
@@ -142,27 +152,36 @@ func (f Facts) provisioning(v *Volume) Finding {
 	if finding, ok := f.driver(sidecarProvisioner); ok {
 		return finding
 	}
+	switch {
+	case v.SourceMissing != "":
+		return find(apiv1.ReasonDataSourceNotFound, "The volume is to be made from %s, which does not exist in namespace %s.",
+			v.SourceMissing, v.Namespace).seen(v.claimEvidence())
+	case v.AttributesClassMissing:
+		return f.noAttributesClass(v)
+	}
 	return f.pendingByEvents(v)
 }
 
 // pendingByEvents explains a Pending claim by its events.
 func (f Facts) pendingByEvents(v *Volume) Finding {
-	if e := f.event(KindClaim, eventProvisioning); e != nil {
+	if e := f.claimEvent(v, eventProvisioning); e != nil {
 		if reason, rest, ok := refusal.In(e.Message); ok {
 			return find(reason, "The driver refused to create the volume.").quoting(rest).seen(f.said(e))
 		}
-		return find(apiv1.ReasonProvisioningFailed, "The driver refused to create the volume of %s.", v.claim()).
-			quoting(e.Message).
-			seen(f.said(e))
+		refused := find(apiv1.ReasonProvisioningFailed, "The driver refused to create the volume of %s.", v.claim())
+		if !strings.Contains(e.Message, "rpc error: ") { // the answer of the driver
+			refused.Sentence = "csi-provisioner does not ask the driver for the volume of " + v.claim() + "."
+		}
+		return refused.quoting(e.Message).seen(f.said(e))
 	}
-	if e := f.event(KindClaim, apiv1.ReasonWaitForFirstConsumer); e != nil && f.unread(Classes) {
+	if e := f.claimEvent(v, apiv1.ReasonWaitForFirstConsumer); e != nil && f.unread(Classes) {
 		return find(apiv1.ReasonWaitForFirstConsumer, "The volume is created when a pod that uses the claim is placed on a node.").seen(f.said(e))
 	}
 	if f.unread(Classes) {
 		return find(apiv1.ReasonNotReadable, "The claim is Pending, and no event says why.").seen(v.claimEvidence())
 	}
-	return f.until(find(apiv1.ReasonDiskCreating, "The volume of %s is about to be created.", v.claim()).seen(v.claimEvidence()),
-		v.Claim.CreationTimestamp.Add(expectCall))
+	return f.soon(find(apiv1.ReasonDiskCreating, "The volume of %s is about to be created.", v.claim()).seen(v.claimEvidence()),
+		v.Claim.CreationTimestamp.Time)
 }
 
 // creation explains an AzVolume whose disk is not created.
@@ -189,10 +208,6 @@ func (f Facts) creation(v *Volume) Finding {
 	if finding, ok := f.driver(""); ok {
 		return finding
 	}
-	began := az.CreationTimestamp.Time
-	if op := az.Status.Operation; op != nil {
-		began = op.StartTime.Time
-	}
-	return f.until(find(apiv1.ReasonDiskCreating, "Azure creates the disk of %s.", v.claim()).seen(f.azEvidence(v)...),
-		began)
+	return f.call(find(apiv1.ReasonDiskCreating, "Azure creates the disk of %s.", v.claim()).seen(f.azEvidence(v)...),
+		az.Status.Operation, az.CreationTimestamp.Time)
 }

@@ -23,8 +23,10 @@ func Explain(f Facts) Report {
 		Subject:  f.Subject,
 		Finding:  findings[0],
 		Chain:    f.chain(),
-		Azure:    f.azure(),
 		Rights:   ScopeCluster,
+	}
+	if report.ID != apiv1.ReasonOtherVolumeNotMounted { // which has nothing to do with them
+		report.Azure = f.azure()
 	}
 	if !f.wide() || f.unread(AzDriverNodes) && f.unread(NodesResource) {
 		report.Rights = ScopeNamespace

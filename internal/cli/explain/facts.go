@@ -87,6 +87,14 @@ type Volume struct {
 	Class            *storagev1.StorageClass
 	DefaultClass     string
 	PersistentVolume *corev1.PersistentVolume
+	// SourceMissing names the source that the claim is to be made from, as in "claim data", if it does
+	// not exist. It is read only if the claim is not bound.
+	SourceMissing string
+	// AttributesClassMissing says that the VolumeAttributesClass of the claim does not exist.
+	AttributesClassMissing bool
+	// Snapshots are the names of the VolumeSnapshots of the claim that are not complete. They are read
+	// only if they keep the claim from being deleted.
+	Snapshots []string
 	// Name is the AzVolume's; "" if it is not known, or if the volume is another driver's.
 	Name     string
 	AzVolume *apiv1.AzVolume

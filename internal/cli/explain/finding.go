@@ -7,6 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/cause"
 )
 
@@ -92,9 +93,29 @@ func (v Finding) then(format string, args ...any) Finding {
 	return v
 }
 
-// until gives a finding that waits since began the time by which it usually ends.
+// until gives a finding of what a call in flight or a timer ends, which began at a time, the time by
+// which it usually ends.
 func (f Facts) until(v Finding, began time.Time) Finding {
 	return f.endsBy(v, began.Add(usually(v.ID)))
+}
+
+// call is until for what a call to Azure ends, if op is in flight; otherwise it is soon.
+func (f Facts) call(v Finding, op *apiv1.Operation, since time.Time) Finding {
+	if op == nil {
+		return f.soon(v, since)
+	}
+	return f.until(v, op.StartTime.Time)
+}
+
+// soon says of a finding that waits for another program, and for no timer, how long it usually lasts.
+// After that time the facts do not say that it ends.
+func (f Facts) soon(v Finding, since time.Time) Finding {
+	if f.Now.After(since.Add(usually(v.ID))) {
+		v.Outcome = cause.CannotTell
+		return v.then("this usually ends within %.0f s, and has lasted since %s. Look for the reason in the log of the controller: %s",
+			usually(v.ID).Seconds(), f.clock(since), f.logCommand())
+	}
+	return v.then("nothing: this usually ends within %.0f s", usually(v.ID).Seconds())
 }
 
 func usually(id string) time.Duration { return cause.Of(id).Usually }

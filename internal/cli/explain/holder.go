@@ -115,6 +115,9 @@ func (f Facts) unstaging(v *Volume, holder string) Finding {
 	case health == nodehealth.Suspect:
 		return find(apiv1.ReasonNodePluginDown, "Node %s has the volume, and the driver's node plug-in there does not report that it has released it.",
 			holder).then("%s", f.lookAtPlugin(holder)).seen(seen...)
+	case user != "" && f.Now.After(ends.Add(usually(apiv1.ReasonPodEnding))):
+		return find(apiv1.ReasonPodEndsLate, "Node %s has the volume until pod %s there has ended, which should have been at %s.", holder, user,
+			f.clock(ends)).seen(seen...)
 	case user != "":
 		return f.until(find(apiv1.ReasonStillMounted, "Node %s has the volume until pod %s there has ended.", holder, user).
 			seen(seen...),
@@ -126,7 +129,7 @@ func (f Facts) unstaging(v *Volume, holder string) Finding {
 	if last := lastPlaced(v, holder); last.After(since) {
 		since = last
 	}
-	return f.until(find(apiv1.ReasonStillMounted, "Node %s has the volume and is about to unmount it.", holder).seen(seen...),
+	return f.soon(find(apiv1.ReasonStillMounted, "Node %s has the volume and is about to unmount it.", holder).seen(seen...),
 		since)
 }
 
@@ -178,14 +181,8 @@ func (f Facts) leftOver(v *Volume, node string, wait publishing.Wait) Finding {
 		if finding, ok := f.driver(""); ok {
 			return finding
 		}
-		began := a.DeletionTimestamp.Time
-		if op := a.Status.Operation; op != nil {
-			began = op.StartTime.Time
-		}
-		return f.until(find(apiv1.ReasonDiskDetaching, "Azure detaches the disk from node %s, which had it before.",
-			a.Spec.NodeName).
-			seen(seen),
-			began)
+		return f.call(find(apiv1.ReasonDiskDetaching, "Azure detaches the disk from node %s, which had it before.",
+			a.Spec.NodeName).seen(seen), a.Status.Operation, a.DeletionTimestamp.Time)
 	}
 	return find(apiv1.ReasonDiskDetaching, "%s.", upper(wait.Message))
 }
@@ -198,13 +195,13 @@ func (f Facts) fencing(v *Volume, holder string) Finding {
 		began = p.LastTransitionTime.Time
 	}
 	if a == nil {
-		return f.until(find(apiv1.ReasonVolumeFencing, "Node %s was lost, and the driver takes the volume from it.", holder).
+		return f.soon(find(apiv1.ReasonVolumeFencing, "Node %s was lost, and the driver takes the volume from it.", holder).
 			seen(seen...),
 			began)
 	}
 	c := meta.FindStatusCondition(a.Status.Conditions, apiv1.AttachmentConditionAttached)
 	seen = append(seen, attachmentEvidence(a, c))
-	if e := f.event(KindNode, apiv1.ReasonWriteRefused); e != nil {
+	if e := f.event(KindNode, ofAny, apiv1.ReasonWriteRefused); e != nil {
 		return find(apiv1.ReasonWriteRefused, "Node %s was lost, and the cluster refuses a write of the driver.", holder).quoting(e.Message).
 			seen(f.said(e))
 	}
@@ -216,7 +213,7 @@ func (f Facts) fencing(v *Volume, holder string) Finding {
 			Says:   fmt.Sprintf("proof %s that the node cannot write", proof.Type),
 			Since:  moment(proof.ProvenTime),
 		})
-		return f.until(find(apiv1.ReasonFailoverProven, "Node %s was lost and cannot write any more. The volume is being released.", holder).
+		return f.soon(find(apiv1.ReasonFailoverProven, "Node %s was lost and cannot write any more. The volume is being released.", holder).
 			seen(seen...), proof.ProvenTime.Time)
 	case a.Status.Error != nil:
 		v := f.failed(a.Status.Error, apiv1.ReasonDiskDetachFailed, "detach the disk from the lost node "+holder, transition(c,
@@ -229,9 +226,6 @@ func (f Facts) fencing(v *Volume, holder string) Finding {
 	if finding, ok := f.driver(""); ok {
 		return finding
 	}
-	if op := a.Status.Operation; op != nil {
-		began = op.StartTime.Time
-	}
-	return f.until(find(apiv1.ReasonVolumeFencing, "Node %s was lost, and Azure detaches the disk from it by force.", holder).seen(seen...),
-		began)
+	return f.call(find(apiv1.ReasonVolumeFencing, "Node %s was lost, and Azure detaches the disk from it by force.", holder).seen(seen...),
+		a.Status.Operation, began)
 }

@@ -16,7 +16,8 @@ import (
 
 const (
 	notLeading = apiv1.ReasonControllerNotLeading
-	// stateUnknown is the state of a node that was healthy when it was last judged.
+	// stateUnknown is the state of a node that was healthy when it was last judged, or that reports and is
+	// not Ready.
 	stateUnknown = "Unknown"
 )
 

@@ -160,12 +160,27 @@ func NodeRows(drivers []*apiv1.AzDriverNode, nodes []*corev1.Node, attachments [
 	for _, d := range drivers {
 		row := nodeRow(d, on[d.Name])
 		if nodes != nil {
-			row.Kubelet = cmp.Or(kubelet[row.Name], kubeletNoNode)
+			row.seenBy(cmp.Or(kubelet[row.Name], kubeletNoNode))
 		}
 		rows = append(rows, row)
 	}
 	slices.SortFunc(rows, func(a, b NodeRow) int { return cmp.Compare(a.Name, b.Name) })
 	return rows
+}
+
+// seenBy records how Kubernetes sees the node. One that is not Ready is not known to be healthy, although
+// its node plug-in reports.
+func (r *NodeRow) seenBy(kubelet string) {
+	r.Kubelet = kubelet
+	if kubelet == kubeletReady || r.State != string(nodehealth.Healthy) {
+		return
+	}
+	r.State = stateUnknown
+	if kubelet == kubeletNoNode {
+		r.Reasons = append(r.Reasons, apiv1.ReasonNodeGone)
+	} else {
+		r.Reasons = append(r.Reasons, apiv1.ReasonNodeNotReady)
+	}
 }
 
 func nodeRow(d *apiv1.AzDriverNode, attachments []*apiv1.AzVolumeAttachment) NodeRow {

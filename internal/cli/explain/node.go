@@ -60,6 +60,22 @@ func (f Facts) nodeSubject(name string) Finding {
 		seen(f.nodeEvidence(name)...)
 }
 
+// ready returns the finding of a volume that a node has, or that is about to be mounted there. If the node
+// is not Ready, or does not exist, it returns that instead of a finding by which nothing is wrong.
+func (f Facts) ready(v Finding, node string) Finding {
+	n := f.node(node)
+	switch {
+	case v.Outcome != cause.Healthy && v.ID != apiv1.ReasonMounting || node == "" || !f.wide() || f.unread(NodesResource):
+		return v
+	case n.Node == nil:
+		return find(apiv1.ReasonNodeGone, "%s Node %s does not exist.", v.Sentence, node).seen(v.Evidence...)
+	case !nodehealth.KubeletReady(n.Node):
+		return find(apiv1.ReasonNodeNotReady, "%s Node %s has not been Ready%s.", v.Sentence, node,
+			f.sinceTime(nodehealth.NotReadySince(n.Node))).seen(f.nodeEvidence(node)...)
+	}
+	return v
+}
+
 func slotsLeft(n *Node) string {
 	free := attaching.FreeSlots(n.DriverNode.Capacity(), n.Attachments)
 	if free < 0 {
@@ -101,7 +117,7 @@ func (f Facts) cannotTake(name string) (Finding, bool) {
 		v := find(c.Reason, "The node plug-in on node %s is not ready: %s.", name, c.Reason).quoting(c.Message).seen(seen...)
 		switch {
 		case v.Outcome == cause.Waits:
-			v = f.until(v, c.LastTransitionTime.Time)
+			v = f.soon(v, c.LastTransitionTime.Time)
 		case v.ID == apiv1.ReasonStopped:
 			v = v.then("%s", f.lookAtPlugin(name))
 		}
@@ -187,9 +203,9 @@ func (f Facts) failover(name string, judgement nodehealth.Judgement, v *Volume, 
 	finding := find(id, "%s", sentence).quoting(judgement.Evidence).seen(seen...)
 	switch {
 	case len(step.Waiting) > 0:
-		return f.until(finding, judgement.Since.Add(usually(apiv1.ReasonVolumeFencing)))
+		return f.soon(finding, judgement.Since.Add(usually(apiv1.ReasonVolumeFencing)))
 	case len(step.Fence) > 0:
-		return f.until(finding, judgement.Since)
+		return f.soon(finding, judgement.Since)
 	case v == nil:
 		finding.Outcome = cause.NeedsAction
 		return finding.then("start the node again, or delete the Node if it is gone for ever. No volume waits for it")

@@ -20,7 +20,7 @@ func (f Facts) pod() []Finding {
 	case p.Status.Reason == apiv1.ReasonVolumeAttachmentLimitExceeded:
 		return []Finding{find(apiv1.ReasonVolumeAttachmentLimitExceeded, "Node %s has no free slot for a disk of the pod.",
 			p.Spec.NodeName).quoting(p.Status.Message)}
-	case p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed:
+	case p.DeletionTimestamp == nil && ended(p):
 		return []Finding{find(apiv1.ReasonPodEnded, "The pod has ended (%s).", p.Status.Phase)}
 	case len(f.Volumes) == 0:
 		return []Finding{find(apiv1.ReasonNoVolumes, "The pod uses no claim and names no disk.")}
@@ -45,6 +45,12 @@ func (f Facts) pod() []Finding {
 	return findings
 }
 
+// ended reports whether all containers of the pod have ended for ever. A pod that is being deleted may
+// still have its volumes.
+func ended(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+}
+
 // running reports whether every container of the pod runs.
 func running(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodRunning &&
@@ -67,6 +73,9 @@ func started(p *corev1.Pod) bool {
 func (f Facts) otherReason(v Finding) Finding {
 	if v.ID == apiv1.ReasonNoVolumes || v.ID == apiv1.ReasonOtherDriver {
 		return v
+	}
+	if finding, ok := f.otherMount(); ok {
+		return finding
 	}
 	ready := find(apiv1.ReasonVolumesReady, "The volumes of the pod are mounted on node %s.", f.Pod.Spec.NodeName)
 	for _, c := range slices.Concat(f.Pod.Status.InitContainerStatuses, f.Pod.Status.ContainerStatuses) {
@@ -156,7 +165,7 @@ func (f Facts) volumeOfPod(v *Volume) Finding {
 		return finding
 	}
 	if started(f.Pod) && f.Pod.DeletionTimestamp == nil {
-		return f.degraded(v, find(apiv1.ReasonHealthy, "The volume of %s is in use on node %s.", v.claim(), node))
+		return f.ready(f.degraded(v, find(apiv1.ReasonHealthy, "The volume of %s is in use on node %s.", v.claim(), node)), node)
 	}
 	if f.Pod.DeletionTimestamp != nil {
 		return f.ending(n, node)
@@ -164,13 +173,7 @@ func (f Facts) volumeOfPod(v *Volume) Finding {
 	if !f.wide() {
 		return f.narrow(v)
 	}
-	finding := f.toNode(v, node)
-	if finding.Outcome != cause.NeedsAction && n.Node != nil && !nodehealth.KubeletReady(n.Node) &&
-		finding.ID == apiv1.ReasonMounting {
-		return find(apiv1.ReasonNodeNotReady, "The pod is on node %s, which is not Ready, so it does not start there.", node).
-			seen(f.nodeEvidence(node)...)
-	}
-	return finding
+	return f.ready(f.toNode(v, node), node)
 }
 
 // ending is for a pod that is being deleted on a node that is not lost. DeletionTimestamp is when
@@ -178,6 +181,10 @@ func (f Facts) volumeOfPod(v *Volume) Finding {
 func (f Facts) ending(n *Node, node string) Finding {
 	end := f.Pod.DeletionTimestamp.Time
 	seen := Evidence{Object: f.Subject.String(), Says: "is being deleted, with a grace period until " + f.clock(end)}
+	if grace := f.Pod.DeletionGracePeriodSeconds; grace != nil && *grace == 0 && len(f.Pod.Finalizers) > 0 {
+		return find(apiv1.ReasonFinalizerWaits, "The pod is deleted, and finalizers keep it: %s.", strings.Join(f.Pod.Finalizers, ", ")).
+			seen(seen)
+	}
 	if n.Node != nil && !nodehealth.KubeletReady(n.Node) {
 		return find(apiv1.ReasonKubeletDown, "The pod is being deleted, and the kubelet of node %s does not run, so nothing ends it.", node).
 			seen(seen).seen(f.nodeEvidence(node)...)
@@ -197,11 +204,11 @@ func (f Facts) narrow(v *Volume) Finding {
 		return finding
 	}
 	for _, reason := range []string{apiv1.ReasonFailoverHeldBack, apiv1.ReasonFailedAttachVolume, apiv1.ReasonWaitingForVolume} {
-		if e := f.event(KindPod, reason); e != nil {
+		if e := f.podEvent(reason); e != nil {
 			return find(reason, "%s", sentenceOf[reason](v.claim(), f.Pod.Spec.NodeName)).quoting(e.Message).seen(f.said(e))
 		}
 	}
-	if finding, ok := f.failedMount(); ok {
+	if finding, ok := f.failedMount(v); ok {
 		return finding
 	}
 	return find(apiv1.ReasonNotReadable, "%s is bound, and what happens to its disk is not readable with these rights.",
@@ -220,12 +227,13 @@ var sentenceOf = map[string]func(claim, node string) string{
 	},
 }
 
-// event returns the newest event of a kind of object with a reason, nil if there is none.
-func (f Facts) event(kind Kind, reasons ...string) *corev1.Event {
+// event returns the newest event of a kind of object with one of the reasons, and about which is true; nil
+// if there is none.
+func (f Facts) event(kind Kind, is func(*corev1.Event) bool, reasons ...string) *corev1.Event {
 	var newest *corev1.Event
 	for i := range f.Events {
 		e := &f.Events[i]
-		if e.InvolvedObject.Kind != string(kind) || !slices.Contains(reasons, e.Reason) {
+		if e.InvolvedObject.Kind != string(kind) || !is(e) || !slices.Contains(reasons, e.Reason) {
 			continue
 		}
 		if newest == nil || EventTime(e).After(EventTime(newest).Time) {
@@ -233,4 +241,14 @@ func (f Facts) event(kind Kind, reasons ...string) *corev1.Event {
 		}
 	}
 	return newest
+}
+
+// podEvent returns the newest event of the pod, and not of an earlier one of its name.
+func (f Facts) podEvent(reasons ...string) *corev1.Event {
+	return f.event(KindPod, func(e *corev1.Event) bool { return f.Pod != nil && e.InvolvedObject.UID == f.Pod.UID }, reasons...)
+}
+
+// claimEvent returns the newest event of a volume's claim, and not of an earlier one of its name.
+func (f Facts) claimEvent(v *Volume, reasons ...string) *corev1.Event {
+	return f.event(KindClaim, func(e *corev1.Event) bool { return v.Claim != nil && e.InvolvedObject.UID == v.Claim.UID }, reasons...)
 }

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -46,14 +47,18 @@ func (f Facts) volumeSubject(v *Volume) Finding {
 		}
 		asked := f
 		asked.Pod = p
-		return asked.toNode(v, p.Spec.NodeName)
+		return asked.ready(asked.toNode(v, p.Spec.NodeName), p.Spec.NodeName)
 	}
 	if holder := holderOf(v); holder != "" {
 		if finding, ok := f.lost(holder, v, nil); ok {
 			return finding
 		}
 	}
-	return f.volume(v)
+	finding := f.volume(v)
+	for _, node := range primaries(v) {
+		finding = f.ready(finding, node)
+	}
+	return finding
 }
 
 // Waiting returns a pod that is on a node and waits for the volume, nil if none does.
@@ -71,7 +76,7 @@ func (f Facts) narrowClaim(v *Volume) Finding {
 	if finding, ok := f.notInstalled(); ok {
 		return finding
 	}
-	if e := f.event(KindClaim, apiv1.ReasonFailoverHeldBack); e != nil {
+	if e := f.claimEvent(v, apiv1.ReasonFailoverHeldBack); e != nil {
 		return find(apiv1.ReasonFailoverHeldBack, "The driver leaves the volume of %s on a lost node.", v.claim()).
 			quoting(e.Message).
 			seen(f.said(e))
@@ -86,6 +91,20 @@ func holderOf(v *Volume) string {
 		return ""
 	}
 	return v.AzVolume.Status.Primary.NodeName
+}
+
+// primaries returns the nodes that use a volume. A raw block volume can have several.
+func primaries(v *Volume) []string {
+	if holder := holderOf(v); holder != "" {
+		return []string{holder}
+	}
+	var nodes []string
+	for _, a := range v.Attachments {
+		if a.Spec.Role == apiv1.RolePrimary && a.DeletionTimestamp == nil && a.Status.State == apiv1.AttachmentAttached {
+			nodes = append(nodes, a.Spec.NodeName)
+		}
+	}
+	return nodes
 }
 
 // volume explains a volume by itself, whatever its pods wait for.
@@ -121,7 +140,7 @@ func onNode(node string) string {
 // wrong is about what is wrong with the disk itself, so that no node can have it.
 func (f Facts) wrong(v *Volume) (Finding, bool) {
 	az := v.AzVolume
-	if pv := v.PersistentVolume; pv != nil && pv.DeletionTimestamp != nil || az != nil && az.Leaving() {
+	if pv := v.PersistentVolume; pv != nil && pv.DeletionTimestamp != nil && !bound(pv) || az != nil && az.Leaving() {
 		return f.deletion(v), true
 	}
 	if az == nil {
@@ -135,12 +154,43 @@ func (f Facts) wrong(v *Volume) (Finding, bool) {
 	return Finding{}, false
 }
 
+// bound reports whether a claim is bound to the PersistentVolume. Kubernetes keeps such a volume.
+func bound(pv *corev1.PersistentVolume) bool { return pv.Status.Phase == corev1.VolumeBound }
+
+// kept explains a volume that works, and whose PersistentVolume is on its way out; ok is false for all others.
+func (f Facts) kept(v *Volume, healthy Finding) (Finding, bool) {
+	pv := v.PersistentVolume
+	if pv == nil || v.AzVolume == nil {
+		return Finding{}, false
+	}
+	deletes := pv.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete
+	inUse := ownership.HasPrimary(v.AzVolume, v.Attachments)
+	switch {
+	case pv.DeletionTimestamp != nil && bound(pv):
+		goes := "The disk stays at Azure then (policy Retain)."
+		if deletes {
+			goes = "Then its disk is deleted too."
+		}
+		kept := find(apiv1.ReasonPersistentVolumeTerminating, "%s PersistentVolume %s was deleted, and Kubernetes keeps it until the claim "+
+			"is deleted. %s", healthy.Sentence, pv.Name, goes)
+		if !deletes {
+			return kept.then("nothing"), true
+		}
+		return kept.then("%s", strings.ReplaceAll(kept.Next, "NAME", pv.Name)), true
+	case inUse && deletes && (pv.Status.Phase == corev1.VolumeReleased || pv.Status.Phase == corev1.VolumeFailed):
+		released := find(apiv1.ReasonVolumeReleasedInUse, "%s Its claim is gone and its reclaim policy is Delete: the disk is deleted when "+
+			"the pods end.", healthy.Sentence)
+		return released.then("%s", strings.ReplaceAll(released.Next, "NAME", pv.Name)), true
+	}
+	return Finding{}, false
+}
+
 // deletion explains a volume that is being deleted.
 func (f Facts) deletion(v *Volume) Finding {
 	az := v.AzVolume
 	if az == nil {
 		since := v.PersistentVolume.DeletionTimestamp.Time
-		return f.until(find(apiv1.ReasonDiskDeleting, "PersistentVolume %s is being deleted.", v.PersistentVolume.Name).
+		return f.soon(find(apiv1.ReasonDiskDeleting, "PersistentVolume %s is being deleted.", v.PersistentVolume.Name).
 			seen(Evidence{Object: "PersistentVolume " + v.PersistentVolume.Name, Says: "is being deleted", Since: &since}),
 			since)
 	}
@@ -161,7 +211,7 @@ func (f Facts) deletion(v *Volume) Finding {
 		deleting = find(apiv1.ReasonDiskDeleting, "AzVolume %s of %s is being deleted; the disk stays at Azure.",
 			az.Name, v.claim())
 	}
-	return f.until(deleting.seen(f.azEvidence(v)...), since)
+	return f.call(deleting.seen(f.azEvidence(v)...), az.Status.Operation, since)
 }
 
 // degraded returns the finding about a volume that can be used, but is not as requested; otherwise
@@ -179,16 +229,21 @@ func (f Facts) degraded(v *Volume, healthy Finding) Finding {
 	if finding, ok := f.notMade(v); ok {
 		return finding
 	}
+	if finding, ok := f.kept(v, healthy); ok {
+		return finding.seen(f.azEvidence(v)...)
+	}
 	c := meta.FindStatusCondition(az.Status.Conditions, apiv1.VolumeConditionReplicasAttached)
 	if c != nil && c.Reason == apiv1.ReasonReplicasMissing {
 		ready, wanted := int32(0), az.WantedReplicas()
 		if r := az.Status.Replicas; r != nil {
 			ready, wanted = r.Ready, r.Wanted
 		}
+		if a := comesFree(v); a != nil {
+			return f.call(find(apiv1.ReasonReplicaAttaching, "%s A replica follows when the disk is detached from node %s.", healthy.Sentence,
+				a.Spec.NodeName).seen(f.azEvidence(v)...), a.Status.Operation, a.DeletionTimestamp.Time)
+		}
 		if c.Message == "" { // places were found
-			return f.until(find(apiv1.ReasonReplicaAttaching, "%s A replica is being attached%s.", healthy.Sentence,
-				replicaOn(v)).
-				seen(f.azEvidence(v)...), transition(c, f.Now))
+			return f.replicaAttaching(v, healthy, transition(c, f.Now))
 		}
 		missing := find(apiv1.ReasonReplicasMissing, "%s It has %d of %d replicas, so its next move is slower.",
 			healthy.Sentence, ready, wanted)
@@ -217,18 +272,80 @@ func asksForGrowth(v *Volume) bool {
 	return wanted.Cmp(*v.Claim.Status.Capacity.Storage()) > 0 && v.AzVolume.Spec.CapacityBytes < wanted.Value()
 }
 
+// comesFree returns an attachment that is being detached, and whose share of the disk is the only one that a
+// replica can get; nil if there is none.
+func comesFree(v *Volume) *apiv1.AzVolumeAttachment {
+	var leaves *apiv1.AzVolumeAttachment
+	taken := 0
+	for _, a := range v.Attachments {
+		if a.Status.State != apiv1.AttachmentFailed {
+			taken++
+		}
+		if a.DeletionTimestamp != nil && a.Status.Error == nil {
+			leaves = a
+		}
+	}
+	if taken < int(v.AzVolume.Shares()) {
+		return nil
+	}
+	return leaves
+}
+
 // notMade explains a change that the claim asks for and that is not made: it was refused, or csi-resizer does
 // not pass it to the driver.
 func (f Facts) notMade(v *Volume) (Finding, bool) {
-	if refusal := refused(v); refusal != nil {
-		return find(apiv1.ReasonDiskUpdateRefused, "Azure refuses the change of the disk of %s.", v.claim()).
+	refusal, failed := refused(v), f.claimEvent(v, eventResizeFailed, apiv1.ReasonVolumeModifyFailed)
+	quoting := func(finding Finding) Finding {
+		switch {
+		case failed != nil:
+			finding = finding.quoting(failed.Message).seen(f.said(failed))
+		case refusal != nil:
+			finding = finding.quoting(refusal.Message)
+		}
+		return finding.seen(f.azEvidence(v)...)
+	}
+	growth := asksForGrowth(v)
+	if growth && v.AzVolume.Shares() > 1 && ownership.HasPrimary(v.AzVolume, v.Attachments) {
+		return quoting(find(apiv1.ReasonSharedDiskInUse, "%s asks for more, and its disk cannot grow while a node has it: it is shared.",
+			upper(v.claim()))), true
+	}
+	if refusal != nil {
+		return find(apiv1.ReasonDiskUpdateRefused, "The change of the disk of %s is refused.", v.claim()).
 			quoting(refusal.Message).
 			seen(f.azEvidence(v)...), true
 	}
-	if asksForGrowth(v) {
-		return f.driver(sidecarResizer)
+	switch {
+	case asksForClass(v) && v.AttributesClassMissing:
+		return f.noAttributesClass(v), true
+	case asksForClass(v) && (modifyFailed(v) || failed != nil && failed.Reason == apiv1.ReasonVolumeModifyFailed):
+		return quoting(find(apiv1.ReasonVolumeModifyFailed, "The settings of VolumeAttributesClass %s are refused for %s.",
+			*v.Claim.Spec.VolumeAttributesClassName, v.claim())), true
+	case growth || asksForClass(v):
+		if finding, ok := f.driver(sidecarResizer); ok {
+			return finding, true
+		}
+		return quoting(find(apiv1.ReasonDiskUpdating, "%s asks for a change, which csi-resizer has not brought to the driver yet.",
+			upper(v.claim())).then("nothing: csi-resizer repeats the request")), true
 	}
 	return Finding{}, false
+}
+
+// asksForClass reports whether the claim asks for another VolumeAttributesClass than it has.
+func asksForClass(v *Volume) bool {
+	return v.Claim != nil && ptr.Deref(v.Claim.Spec.VolumeAttributesClassName, "") != "" &&
+		*v.Claim.Spec.VolumeAttributesClassName != ptr.Deref(v.Claim.Status.CurrentVolumeAttributesClassName, "")
+}
+
+// modifyFailed reports whether csi-resizer has recorded that the class cannot be applied.
+func modifyFailed(v *Volume) bool {
+	s := v.Claim.Status.ModifyVolumeStatus
+	return s != nil && s.Status == corev1.PersistentVolumeClaimModifyVolumeInfeasible
+}
+
+// AsksForChange reports whether the volume's claim asks for what the volume does not have, so that its
+// events matter.
+func (v *Volume) AsksForChange() bool {
+	return asksForClass(v) || v.AzVolume != nil && asksForGrowth(v)
 }
 
 // refused returns the refusal of what the claim still asks for; nil if nothing was refused, or the claim asks
@@ -245,14 +362,22 @@ func refused(v *Volume) *apiv1.Refusal {
 	return nil
 }
 
-// replicaOn names a node to which a replica is being attached.
-func replicaOn(v *Volume) string {
+// replicaAttaching explains a volume whose replica has a place since a time, with the attachment's own reason.
+func (f Facts) replicaAttaching(v *Volume, healthy Finding, since time.Time) Finding {
 	for _, a := range v.Attachments {
-		if a.Spec.Role == apiv1.RoleReplica && a.Status.State != apiv1.AttachmentAttached && a.DeletionTimestamp == nil {
-			return " to node " + a.Spec.NodeName
+		if a.Spec.Role != apiv1.RoleReplica || a.DeletionTimestamp != nil || a.Status.State == apiv1.AttachmentAttached ||
+			a.Status.State == apiv1.AttachmentFailed {
+			continue
 		}
+		c := meta.FindStatusCondition(a.Status.Conditions, apiv1.AttachmentConditionAttached)
+		finding := find(apiv1.ReasonReplicaAttaching, "%s A replica is being attached to node %s.", healthy.Sentence, a.Spec.NodeName).
+			seen(f.azEvidence(v)...).seen(attachmentEvidence(a, c))
+		if c != nil {
+			finding = finding.quoting(c.Message)
+		}
+		return f.call(finding, a.Status.Operation, since)
 	}
-	return ""
+	return f.soon(find(apiv1.ReasonReplicaAttaching, "%s A replica is being attached.", healthy.Sentence).seen(f.azEvidence(v)...), since)
 }
 
 // update explains a change of the disk that is not complete.
@@ -260,7 +385,7 @@ func (f Facts) update(v *Volume, c *metav1.Condition) (Finding, bool) {
 	az := v.AzVolume
 	switch c.Reason {
 	case apiv1.ReasonDiskUpdateRefused:
-		return find(apiv1.ReasonDiskUpdateRefused, "Azure refuses the change of the disk of %s.", v.claim()).quoting(c.Message).
+		return find(apiv1.ReasonDiskUpdateRefused, "The change of the disk of %s is refused.", v.claim()).quoting(c.Message).
 			seen(f.azEvidence(v)...), true
 	case apiv1.ReasonDiskUpdateFailed:
 		if e := az.Status.Error; e != nil {

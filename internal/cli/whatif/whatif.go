@@ -11,13 +11,16 @@ package whatif
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
@@ -139,6 +142,10 @@ func Answer(f Facts) Report {
 		rows, pods := w.leave(name)
 		report.Pods, moving = append(report.Pods, rows...), append(moving, pods...)
 	}
+	if kinds := operated(moving); len(kinds) > 0 && !f.Drained {
+		report.Note = strings.TrimSpace(report.Note + fmt.Sprintf(" The pods of %s are created again by an operator: if its only pod is on "+
+			"a lost node, they wait until Kubernetes has moved that, which takes minutes.", strings.Join(kinds, ", ")))
+	}
 	w.remove(moving)
 	// kube-scheduler takes pods of a higher priority first, and the others in the order of their
 	// creation, which is not known.
@@ -155,6 +162,24 @@ func Answer(f Facts) Report {
 		report.Outcome = cause.Worse(report.Outcome, outcomes[row.Result])
 	}
 	return report
+}
+
+// operated returns the kinds of the custom resources whose controllers create some pods again. Those of
+// Kubernetes itself run in the control plane.
+func operated(pods []*corev1.Pod) []string {
+	var kinds []string
+	for _, p := range pods {
+		owner := metav1.GetControllerOf(p)
+		if owner == nil {
+			continue
+		}
+		group, _, found := strings.Cut(owner.APIVersion, "/")
+		if kind := owner.Kind + "." + group; found && group != "apps" && group != "batch" && !slices.Contains(kinds, kind) {
+			kinds = append(kinds, kind)
+		}
+	}
+	slices.Sort(kinds)
+	return kinds
 }
 
 var outcomes = map[string]cause.Outcome{

@@ -256,6 +256,30 @@ func TestWhatHappensToThePodsOfANode(t *testing.T) {
 	}
 }
 
+// The controllers of Kubernetes' own kinds run in the control plane. An operator may be on the lost node.
+func TestAnOperatorMayBeLostWithItsPods(t *testing.T) {
+	t.Parallel()
+	const note = "The pods of Cluster.postgresql.cnpg.io are created again by an operator"
+	operated := func(w *town) {
+		w.Pods[0].OwnerReferences[0].APIVersion, w.Pods[0].OwnerReferences[0].Kind = "postgresql.cnpg.io/v1", "Cluster"
+	}
+	drained := func(w *town) { w.Drained = true }
+	set := func(w *town) { w.Pods[0].OwnerReferences[0].APIVersion = "apps/v1" }
+	for name, test := range map[string]struct {
+		town *town
+		want bool
+	}{
+		"a pod of a custom resource":                {newTown(operated), true},
+		"a pod of a custom resource in a drain":     {newTown(operated, drained), false},
+		"a pod of a custom resource on another one": {newTown(operated, lose("b")), false},
+		"a pod of a StatefulSet":                    {newTown(set), false},
+	} {
+		if got := strings.Contains(whatif.Answer(test.town.Facts).Text(), note); got != test.want {
+			t.Errorf("%s: got the note %t, want %t", name, got, test.want)
+		}
+	}
+}
+
 // The facts are the caller's.
 func TestAnAnswerDoesNotChangeItsFacts(t *testing.T) {
 	t.Parallel()

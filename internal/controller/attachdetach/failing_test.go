@@ -127,7 +127,9 @@ func TestTheRequestOfAnInTreeVolume(t *testing.T) {
 	foreign, unusable := inTree.DeepCopy(), inTree.DeepCopy()
 	foreign.Name, foreign.Spec.PersistentVolumeSource = "foreign", corev1.PersistentVolumeSource{}
 	unusable.Name, unusable.Spec.AccessModes = "unusable", nil
-	r, _ := setUp(t, driver, inTree, foreign, unusable)
+	several := inTree.DeepCopy()
+	several.Name, several.Spec.AccessModes = "several", []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce, corev1.ReadOnlyMany}
+	r, _ := setUp(t, driver, inTree, foreign, unusable, several)
 	named := &corev1.Volume{Name: "data", VolumeSource: inline(disk("rg", "vol"))}
 	for name, test := range map[string]struct {
 		by   source
@@ -136,6 +138,7 @@ func TestTheRequestOfAnInTreeVolume(t *testing.T) {
 		"of a PersistentVolume":                        {source{pv: inTree}, ""},
 		"of a PersistentVolume of another kind":        {source{pv: foreign}, "translate in-tree PersistentVolume"},
 		"of a PersistentVolume without an access mode": {source{pv: unusable}, "access modes"},
+		"of a PersistentVolume with two access modes":  {source{pv: several}, "give PersistentVolume several one of them alone"},
 		"that a pod names":                             {source{inline: named}, ""},
 		"that a pod names, and is of another kind":     {source{inline: &corev1.Volume{}}, "translate in-tree volume"},
 	} {

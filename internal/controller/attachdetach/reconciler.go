@@ -24,6 +24,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -76,10 +77,14 @@ type Reconciler struct {
 	told    told
 	refused refused
 	idle    idle
+	// waits are the pauses after calls that only have to wait.
+	waits workqueue.TypedRateLimiter[reconcile.Request]
 }
 
 // New makes a Reconciler.
-func New(options Options) *Reconciler { return &Reconciler{Options: options} }
+func New(options Options) *Reconciler {
+	return &Reconciler{Options: options, waits: pauses()}
+}
 
 // observed is a volume and what a decision about its nodes needs.
 type observed struct {
@@ -112,8 +117,23 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	hasPod := func(node string) bool { return publishing.PublishedFor(o.Pods, node) != nil }
 	publish, pause := r.refused.due(o.name, step.Publish, hasPod, r.Clock.Now())
 	step.Publish = publish
-	return reconcile.Result{RequeueAfter: operation.Sooner(after, operation.Sooner(pause, rest))},
-		errors.Join(explainErr, r.act(ctx, o, step))
+	after = operation.Sooner(after, operation.Sooner(pause, rest))
+	err = r.act(ctx, o, step)
+	if err == nil || !waits(err) {
+		r.waits.Forget(request)
+		return reconcile.Result{RequeueAfter: after}, errors.Join(explainErr, err)
+	}
+	ctrl.LoggerFrom(ctx).V(1).Info("a call waits", "reason", err.Error())
+	return reconcile.Result{RequeueAfter: operation.Sooner(after, r.waits.When(request))}, explainErr
+}
+
+// waits reports whether an error says of each call that failed that nothing is wrong: Azure, or a node, has not
+// done yet what the call waits for. Such a call is repeated, and is no failure of the reconciliation.
+func waits(err error) bool {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return !slices.ContainsFunc(joined.Unwrap(), func(e error) bool { return !waits(e) })
+	}
+	return status.Code(err) == codes.Aborted
 }
 
 // act makes the calls of a step.
@@ -266,7 +286,7 @@ func (r *Reconciler) publish(ctx context.Context, o observed, node string) error
 	if err == nil {
 		_, err = r.Publisher.ControllerPublishVolume(ctx, request)
 	}
-	if status.Code(err) == codes.Aborted { // the call ended before the attach was accepted, and nothing has failed
+	if err != nil && waits(err) { // the call ended before the attach was accepted, and nothing has failed
 		r.tell(o, node, corev1.EventTypeNormal, apiv1.ReasonWaitingForVolume,
 			fmt.Sprintf("volume %s is not attached to node %s yet: %s", name, node, describe(err)))
 	} else if err != nil {

@@ -109,9 +109,12 @@ func reconcileOf(t *testing.T, r *Reconciler, disk string) {
 
 func tryReconcile(t *testing.T, r *Reconciler, disk string) error {
 	t.Helper()
-	request := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: named(disk)}}
-	_, err := r.Reconcile(t.Context(), request)
+	_, err := r.Reconcile(t.Context(), requested(disk))
 	return err
+}
+
+func requested(disk string) reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: named(disk)}}
 }
 
 func readyNode(name string) *corev1.Node {
@@ -552,19 +555,26 @@ func TestAPodIsWarnedOfAFailureAndNotOfAWait(t *testing.T) {
 	for name, test := range map[string]struct {
 		err  error
 		want string
+		wait bool
 	}{
 		"a wait": {status.Error(codes.Aborted, "Azure's quota for updates of VM a is used up"),
-			"Normal WaitingForVolume volume pv is not attached to node a yet: Azure's quota for updates of VM a is used up"},
+			"Normal WaitingForVolume volume pv is not attached to node a yet: Azure's quota for updates of VM a is used up", true},
 		"a failure": {status.Error(codes.ResourceExhausted, "no slot is free"),
-			"Warning FailedAttachVolume volume pv cannot be attached to node a: no slot is free"},
+			"Warning FailedAttachVolume volume pv cannot be attached to node a: no slot is free", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, p := setUp(t, driver, readyNode("a"), report("a"), persistentVolume("pv", disk("rg", "d"), "ns", "c", "u"),
 				claim("ns", "c", "u", "pv"), pod("ns", "p", "a", claimVolume("c")))
 			p.before = func(context.Context, string) error { return test.err }
-			err := tryReconcile(t, r, "d")
-			if !errors.Is(err, test.err) {
-				t.Errorf("got error %v, want %v", err, test.err)
+			// A wait is no error of the reconciliation. The calls nevertheless come less and less often.
+			for want := firstRetry; want <= 4*firstRetry; want *= 2 {
+				result, err := r.Reconcile(t.Context(), requested("d"))
+				if test.wait && (err != nil || result.RequeueAfter != want) {
+					t.Errorf("got error %v and the next look in %s, want no error and %s", err, result.RequeueAfter, want)
+				}
+				if !test.wait && want == firstRetry && !errors.Is(err, test.err) {
+					t.Errorf("got error %v, want %v", err, test.err)
+				}
 			}
 			if got := <-r.Events.(*events.FakeRecorder).Events; got != test.want {
 				t.Errorf("got event %q, want %q", got, test.want)

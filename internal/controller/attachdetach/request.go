@@ -49,7 +49,8 @@ func publishRequest(log logr.Logger, pv *corev1.PersistentVolume, node string) (
 	}
 	mode, err := accessmodes.ToCSIAccessMode(pv.Spec.AccessModes, true)
 	if err != nil {
-		return nil, fmt.Errorf("access modes %v: %w", pv.Spec.AccessModes, err)
+		return nil, fmt.Errorf("access modes %v: %w; give PersistentVolume %s one of them alone (kubectl patch pv), which is possible "+
+			"while a claim is bound to it", pv.Spec.AccessModes, err, pv.Name)
 	}
 	capability := &csi.VolumeCapability{AccessMode: &csi.VolumeCapability_AccessMode{Mode: mode}}
 	if pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == corev1.PersistentVolumeBlock {

@@ -32,6 +32,11 @@ const (
 	lastRetry  = 30 * time.Second
 )
 
+// pauses grow from firstRetry to lastRetry.
+func pauses() workqueue.TypedRateLimiter[reconcile.Request] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry)
+}
+
 // SetUp adds the reconciler to a manager. namespace is the namespace of the custom resources.
 func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	mapped := func(volumes volumesOf) handler.EventHandler { return r.mapped(namespace, volumes) }
@@ -52,8 +57,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 			builder.WithPredicates(cluster.Changed(func(n *corev1.Node) any { return nodehealth.KubeletReady(n) }))).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: workers,
-			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry,
-				lastRetry),
+			RateLimiter:             pauses(),
 		}).
 		Complete(r)
 	if err != nil {

@@ -94,7 +94,7 @@ const (
 	groupFailover = "A node is lost"
 	groupNode     = "A node cannot take volumes"
 	groupAttach   = "The disk is not attached"
-	groupAzure    = "Azure refuses"
+	groupAzure    = "Azure or the driver refuses"
 	groupMount    = "The volume is not mounted"
 	groupUse      = "A mounted volume does not work"
 	groupDisk     = "The disk differs from what was requested"

@@ -121,6 +121,10 @@ func TestTheCauseOfAFailure(t *testing.T) {
 		{Reason: "Unavailable"}:                                 apiv1.ReasonAzureUnavailable,
 		{Reason: "NotFound", Code: "ResourceNotFound"}:          apiv1.ReasonNotFoundAtAzure,
 		{Reason: "Conflict"}:                                    "other",
+		{Reason: "FailedPrecondition"}:                          apiv1.ReasonRefusedByDriver,
+		{Reason: "InvalidArgument"}:                             apiv1.ReasonRefusedByDriver,
+		{Reason: "Unsupported"}:                                 apiv1.ReasonRefusedByDriver,
+		{Reason: "FailedPrecondition", Code: "DiskInUse"}:       "other",
 	} {
 		if got := cause.OfError(&e, "other"); got != want {
 			t.Errorf("%s %s: got %s, want %s", e.Reason, e.Code, got, want)

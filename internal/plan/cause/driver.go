@@ -44,6 +44,12 @@ var ofFine = group(groupFine,
 			"volume works as before.",
 		Next: "leave the AzVolume as it is, and find out who deletes AzVolumes; it is removed when neither a " +
 			"PersistentVolume nor a node needs it"},
+	Cause{ID: apiv1.ReasonPersistentVolumeTerminating, Outcome: Healthy,
+		Seen: []string{"finalizer kubernetes.io/pv-protection"},
+		Means: "The PersistentVolume was deleted while a claim is bound to it. Kubernetes keeps it until the claim is " +
+			"deleted, and the volume works as before. Then it is deleted, and with the reclaim policy Delete its disk too.",
+		Next: "to keep the disk when the claim is deleted, set the reclaim policy to Retain: kubectl patch pv NAME -p " +
+			"'{\"spec\":{\"persistentVolumeReclaimPolicy\":\"Retain\"}}'"},
 	Cause{ID: apiv1.ReasonDiskFlushFailed, Outcome: Healthy, On: []Object{OnVolume},
 		Seen: []string{"WritesKept"},
 		Means: "The device of the volume did not take all data when a pod ended, as the message says. The volume " +

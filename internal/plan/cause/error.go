@@ -42,8 +42,11 @@ func OfError(e *apiv1.Error, otherwise string) string {
 		if e.Code == "" {
 			return apiv1.ReasonUnauthenticated
 		}
-	case provisioner.AlreadyExists, provisioner.Conflict, provisioner.FailedPrecondition, provisioner.InvalidArgument,
-		provisioner.Unsupported, provisioner.Unimplemented:
+	case provisioner.FailedPrecondition, provisioner.InvalidArgument, provisioner.Unsupported, provisioner.Unimplemented:
+		if e.Code == "" { // each refusal of Azure has one
+			return apiv1.ReasonRefusedByDriver
+		}
+	case provisioner.AlreadyExists, provisioner.Conflict:
 	}
 	return otherwise
 }

@@ -102,7 +102,7 @@ func (s *Step) maintain(in Input) {
 		s.startGathering(in)
 		s.Status.State = apiv1.VolumeUpdating
 		s.DetachAll = apiv1.ReasonVolumeUpdates
-		s.updating(in, "detaching the replicas, so that the disk can be changed:  "+want.String())
+		s.updating(in, "detaching the replicas, so that the disk can be changed: "+want.String())
 	case s.gathers(in):
 		s.Status.State = apiv1.VolumeUpdating
 		s.updating(in, want.String())

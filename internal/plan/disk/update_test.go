@@ -181,6 +181,9 @@ func TestWhatIsAskedOfADiskThatExists(t *testing.T) {
 			}
 			if c := meta.FindStatusCondition(step.Status.Conditions, apiv1.VolumeConditionUpdated); c != nil {
 				got.condition = c.Reason
+				if strings.Contains(c.Message, "  ") {
+					t.Errorf("got the message %q, want one without two blanks", c.Message)
+				}
 			}
 			if got != test.want {
 				t.Fatalf("got %+v, want %+v", got, test.want)

@@ -59,6 +59,15 @@ func TestAVolumeWithoutAPlaceForAReplicaSaysWhyForEachNode(t *testing.T) {
 			placement.Input{Attachments: objects.Attachments(primary, failedSince("b", time.Hour)),
 				Nodes: []placement.NodeView{home, newNode("b", "1")}},
 			"no node can take another replica: b: the disk could not be attached there"},
+		"a node that the attach has found full": {
+			placement.Input{Attachments: objects.Attachments(primary, because(failedSince("b", time.Hour), apiv1.ReasonNoDiskSlot,
+				"node b has 15 of 16 data disks, and 1 are reserved for primaries", "")),
+				Nodes: []placement.NodeView{home, newNode("b", "1")}},
+			"no node can take another replica: b: NoDiskSlot, node b has 15 of 16 data disks, and 1 are reserved for primaries"},
+		"a node to which Azure refuses to attach the disk": {
+			placement.Input{Attachments: objects.Attachments(primary, because(failedSince("b", time.Hour), apiv1.ReasonDiskAttachFailed,
+				"correlation ID 1", "OperationNotAllowed")), Nodes: []placement.NodeView{home, newNode("b", "1")}},
+			"no node can take another replica: b: Azure does not attach the disk there (OperationNotAllowed)"},
 		"a pause after two nodes to which the disk could not be attached": {
 			placement.Input{Attachments: objects.Attachments(primary, failedSince("c", time.Second),
 				failedSince("b", time.Second)), Nodes: []placement.NodeView{home, newNode("b", "1"), newNode("c", "1")}},
@@ -84,6 +93,15 @@ func TestAVolumeWithoutAPlaceForAReplicaSaysWhyForEachNode(t *testing.T) {
 			}
 		})
 	}
+}
+
+// because gives an attachment that failed the reason of its condition, and the code of Azure's error.
+func because(a *apiv1.AzVolumeAttachment, reason, message, code string) *apiv1.AzVolumeAttachment {
+	a.Status.Error = &apiv1.Error{Message: message, Code: code}
+	a.Status.Conditions = []metav1.Condition{{
+		Type: apiv1.AttachmentConditionAttached, Status: metav1.ConditionFalse, Reason: reason, Message: message,
+	}}
+	return a
 }
 
 func TestWhyNoNodeTakesAReplicaIsBoundedAndAlwaysTheSame(t *testing.T) {

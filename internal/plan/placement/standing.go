@@ -5,6 +5,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
@@ -131,9 +132,24 @@ func (s *standing) withoutRoom() int {
 func (s *standing) failures() exclusions {
 	excluded := exclusions{}
 	for _, a := range s.failed {
-		excluded.add("the disk could not be attached there", a.Spec.NodeName)
+		excluded.add(failure(a), a.Spec.NodeName)
 	}
 	return excluded
+}
+
+// failure says why a disk could not be attached, by the attachment's own reason. Of Azure's errors it has the code
+// alone: their texts differ with each answer.
+func failure(a *apiv1.AzVolumeAttachment) string {
+	c := meta.FindStatusCondition(a.Status.Conditions, apiv1.AttachmentConditionAttached)
+	switch e := a.Status.Error; {
+	case c != nil && c.Reason == apiv1.ReasonNoDiskSlot:
+		return c.Reason + ", " + c.Message
+	case e != nil && e.Code != "":
+		return "Azure does not attach the disk there (" + e.Code + ")"
+	case c != nil:
+		return "the disk could not be attached there (" + c.Reason + ")"
+	}
+	return "the disk could not be attached there"
 }
 
 func (s *standing) occupies(in Input, node string) bool {

@@ -163,8 +163,9 @@ func (s *Provisioner) expand(ctx context.Context, handle volumehandle.Handle,
 		}
 		if v.Shares() > 1 {
 			if err := s.unused(ctx, v); err != nil {
-				return grpcstatus.Errorf(codes.FailedPrecondition, "a shared disk cannot grow while it is attached: %s",
-					grpcstatus.Convert(err).Message())
+				return grpcstatus.Errorf(codes.FailedPrecondition,
+					"Azure grows a shared disk only while it is attached nowhere: %s. End all pods of the volume, and start them "+
+						"again when the disk has grown", grpcstatus.Convert(err).Message())
 			}
 		}
 		spec.CapacityBytes = max(spec.CapacityBytes, size)
@@ -348,7 +349,8 @@ func (s *Provisioner) changeable(ctx context.Context, v *apiv1.AzVolume, spec *a
 		return nil
 	case disk.ChangesAlone(changed):
 		return grpcstatus.Errorf(codes.FailedPrecondition,
-			"Azure changes SKU and tier of a shared disk only while it is attached nowhere: %s",
+			"Azure changes SKU and tier of a shared disk only while it is attached nowhere: %s. End all pods of the volume, and "+
+				"start them again when the disk is changed",
 			grpcstatus.Convert(err).Message())
 	case converts && caching != volumeparams.CachingNone:
 		return grpcstatus.Errorf(codes.FailedPrecondition,
