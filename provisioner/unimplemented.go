@@ -225,7 +225,9 @@ func (UnimplementedFilesystems) Check(context.Context, string, Filesystem) error
 func (UnimplementedFilesystems) Grow(context.Context, string, string) error { return Unimplemented }
 
 // Frozen is unimplemented.
-func (UnimplementedFilesystems) Frozen(context.Context, string, string) (bool, error) { return false, Unimplemented }
+func (UnimplementedFilesystems) Frozen(context.Context, string, string) (bool, error) {
+	return false, Unimplemented
+}
 
 // Progress is unimplemented.
 func (UnimplementedFilesystems) Progress(string) string { return "" }
