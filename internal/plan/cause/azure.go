@@ -79,8 +79,8 @@ var ofMounts = group(groupMount,
 		Seen: []string{apiv1.ReasonFailedMount},
 		Means: "The filesystem is damaged, and e2fsck does not repair it without questions, so the driver does not mount " +
 			"it.",
-		Next: "take a snapshot, leave the pod waiting, and run e2fsck -fy on that node, on the device that the message " +
-			"names. The kubelet mounts the volume within two minutes after that"},
+		Next: "take a snapshot, leave the pod waiting, and repair the filesystem on that node, as the guide " +
+			"repair-a-filesystem says. The kubelet mounts the volume within two minutes after that"},
 	Cause{ID: apiv1.ReasonNodeDiskFull, Outcome: NeedsAction, On: volumeAndUsers,
 		Seen: []string{apiv1.ReasonFailedMount},
 		Means: "The node's own disk is full or read-only, so the node plug-in cannot keep its record of the volume. It " +
