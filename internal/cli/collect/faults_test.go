@@ -218,9 +218,10 @@ func claimFaults() map[string]fault {
 			runs(s.pod)
 		}), "ClaimInUse", "Pods that use it: cart-0", "delete the pods"},
 		"a claim that is a source of a snapshot that never completes": {changed(newStage(), claimAsked, func(s *stage) {
-			s.claim.DeletionTimestamp, s.claim.Finalizers, s.pod = objects.Ago(time.Minute), []string{explain.FinalizerSnapshot}, nil
-			s.more = append(s.more, newSnapshot("broken", "gone", nil), newSnapshot("daily", "azuredisk", map[string]any{"readyToUse": true}))
-		}), "FinalizerWaits", "source of snapshots that are not complete: broken", "kubectl azuredisk why snapshot broken -n shop"},
+			s.claim.DeletionTimestamp, s.claim.Finalizers = objects.Ago(time.Minute), []string{explain.FinalizerSnapshot}
+			ready := newSnapshot("daily", "azuredisk", map[string]any{"readyToUse": true})
+			s.pod, s.more = nil, append(s.more, newSnapshot("broken", "gone", nil), ready)
+		}), "FinalizerWaits", "source of snapshots that are not complete: broken", "azuredisk why snapshot broken -n shop"},
 		"a clone of a claim that does not exist": {pending(func(s *stage) {
 			s.claim.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "gone"}
 			s.event(explain.KindClaim, "data", "ProvisioningFailed", "error getting PVC gone from api server")
@@ -249,14 +250,20 @@ func claimFaults() map[string]fault {
 			runs(s.pod)
 		}), "PersistentVolumeTerminating", "Kubernetes keeps it until the claim is deleted. Then its disk is deleted too",
 			"kubectl patch pv pv -p"},
+		"a PersistentVolume that is deleted while a claim is bound to it, without its replica": {changed(newStage(), claimAsked,
+			terminating, func(s *stage) {
+				runs(s.pod)
+				s.volume.Spec.MaxMountReplicaCount = 1
+				missesReplica(s, "no node can take another replica")
+			}), "ReplicasMissing", "no node can take another replica", "reasons that are named"},
 		"a PersistentVolume with the policy Retain that is deleted while a claim is bound to it": {changed(newStage(), terminating,
 			func(s *stage) {
 				runs(s.pod)
 				s.pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
 				s.subject = explain.Subject{Kind: explain.KindVolume, Name: "pv"}
 			}), "PersistentVolumeTerminating", "The disk stays at Azure then", "nothing"},
-		"a pod that gets a volume whose PersistentVolume is deleted": {changed(newStage(), terminating), "Mounting", "about to mount",
-			"usually ends within"},
+		"a pod that gets a volume whose PersistentVolume is deleted": {changed(newStage(), terminating), "Mounting",
+			"about to mount", "usually ends within"},
 		"a PersistentVolume without its claim that a node uses": {changed(newStage(), func(s *stage) {
 			s.claim, s.pv.Status.Phase = nil, corev1.VolumeReleased
 			s.pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
@@ -587,7 +594,7 @@ func mountFaults() map[string]fault {
 			"refusing to mount device /dev/sdc: it holds xfs"))), "FilesystemMismatch", "it holds xfs", "what has written"},
 		"a disk that another program has reserved": {changed(newStage(), mount(otherProgram)),
 			"ReservedElsewhere", "another program has reserved it", "end what uses"},
-		"an event of an earlier pod of the name": {changed(newStage(), mount(fmt.Errorf("mount failed: exit status 32")), func(s *stage) {
+		"an event of an earlier pod of the name": {changed(newStage(), mount(errors.New("exit status 32")), func(s *stage) {
 			s.more[0].(*corev1.Event).InvolvedObject.UID = "earlier"
 		}), "Mounting", "about to mount", "usually ends within"},
 		"a ConfigMap that cannot be mounted": {changed(newStage(), func(s *stage) {
@@ -665,7 +672,8 @@ func diskFaults() map[string]fault {
 		}), "AttributesClassNotFound", "no VolumeAttributesClass gold", "create the VolumeAttributesClass"},
 		"settings that are refused": {changed(newStage(), inUse, func(s *stage) {
 			s.claim.Spec.VolumeAttributesClassName = ptr.To("gold")
-			s.more = append(s.more, &storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: "gold"}, DriverName: driverName})
+			gold := &storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: "gold"}, DriverName: driverName}
+			s.more = append(s.more, gold)
 			s.event(explain.KindClaim, "data", "VolumeModifyFailed", "diskIOPSReadWrite: too many")
 		}), "VolumeModifyFailed", "diskIOPSReadWrite: too many", "former VolumeAttributesClass"},
 		"a replica that waits for the share of a lost node": {changed(newStage(), inUse, func(s *stage) {
@@ -860,7 +868,8 @@ func terminating(s *stage) {
 func missesReplica(s *stage, why string) {
 	s.volume.Status.Replicas = &apiv1.ReplicaCount{Wanted: 1}
 	s.volume.Status.Conditions = append(s.volume.Status.Conditions, metav1.Condition{
-		Type: apiv1.VolumeConditionReplicasAttached, Status: metav1.ConditionFalse, Reason: apiv1.ReasonReplicasMissing, Message: why,
+		Type: apiv1.VolumeConditionReplicasAttached, Status: metav1.ConditionFalse, Reason: apiv1.ReasonReplicasMissing,
+		Message: why,
 	})
 }
 

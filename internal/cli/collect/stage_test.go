@@ -311,7 +311,10 @@ func (s *stage) event(kind explain.Kind, name, reason, message string) {
 	if kind == explain.KindNode {
 		namespace = corev1.NamespaceDefault
 	}
-	uid := map[explain.Kind]types.UID{explain.KindPod: types.UID(name), explain.KindClaim: claimUID, explain.KindNode: types.UID(name)}[kind]
+	uid := types.UID(name)
+	if kind == explain.KindClaim {
+		uid = claimUID
+	}
 	s.more = append(s.more, &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: strings.ToLower(name + "." + reason)},
 		InvolvedObject: corev1.ObjectReference{Kind: string(kind), Namespace: namespace, Name: name, UID: uid},

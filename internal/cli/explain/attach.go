@@ -145,15 +145,15 @@ func (f Facts) attachment(a *apiv1.AzVolumeAttachment) (Finding, bool) {
 		if finding, ok := f.driver(""); ok {
 			return finding, true
 		}
-		return f.call(find(apiv1.ReasonDiskAttaching, "Azure attaches the disk to node %s.", node).seen(seen...), a.Status.Operation,
-			transition(c, a.CreationTimestamp.Time)).quoting(c.Message), true
+		attaching := find(apiv1.ReasonDiskAttaching, "Azure attaches the disk to node %s.", node).quoting(c.Message).seen(seen...)
+		return f.call(attaching, a.Status.Operation, transition(c, a.CreationTimestamp.Time)), true
 	case apiv1.ReasonUsedOutsideCluster:
 		return find(apiv1.ReasonUsedOutsideCluster, "A VM that is no node of this cluster has the disk.").quoting(c.Message).
 			seen(seen...), true
 	case apiv1.ReasonYieldsToAnotherCluster, apiv1.ReasonCustodyUnknown, apiv1.ReasonDiskStillDetaching,
 		apiv1.ReasonDiskDetachedOutside, apiv1.ReasonVMUnrecorded, apiv1.ReasonStatusRestored:
-		return f.waits(apiv1.ReasonDiskAttaching, seen, "The disk is not attached to node %s yet. %s", node, cause.Of(c.Reason).Means).
-			quoting(c.Message), true
+		return f.waits(apiv1.ReasonDiskAttaching, seen, "The disk is not attached to node %s yet. %s", node,
+			cause.Of(c.Reason).Means).quoting(c.Message), true
 	case apiv1.ReasonDiskDetaching, apiv1.ReasonVolumeFencing, apiv1.ReasonVolumeFenced:
 		return f.call(find(apiv1.ReasonDiskDetaching, "Azure detaches the disk from node %s, and attaches it again if a pod there needs it.", node).
 			seen(seen...), a.Status.Operation, transition(c, a.CreationTimestamp.Time)), true

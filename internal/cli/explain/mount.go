@@ -8,7 +8,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/refusal"
 )
 
@@ -92,7 +91,15 @@ func (f Facts) named(v *Volume, names []string) bool {
 			return true
 		}
 		return f.Pod != nil && slices.ContainsFunc(f.Pod.Spec.Volumes, func(s corev1.Volume) bool {
-			return s.Name == name && (v.ClaimName != "" && cluster.ClaimOf(f.Pod, s) == v.ClaimName || v.ClaimName == "" && s.AzureDisk != nil)
+			switch {
+			case s.Name != name:
+				return false
+			case s.PersistentVolumeClaim != nil:
+				return s.PersistentVolumeClaim.ClaimName == v.ClaimName
+			case s.Ephemeral != nil: // whose claim Kubernetes names after the pod and the volume
+				return f.Pod.Name+"-"+s.Name == v.ClaimName
+			}
+			return v.ClaimName == "" && s.AzureDisk != nil
 		})
 	})
 }
@@ -105,8 +112,9 @@ func (f Facts) otherMount() (Finding, bool) {
 	if e == nil {
 		return Finding{}, false
 	}
-	return find(apiv1.ReasonOtherVolumeNotMounted, "Another volume of the pod cannot be mounted on node %s.", f.Pod.Spec.NodeName).
-		quoting(e.Message).seen(f.said(e)), true
+	other := find(apiv1.ReasonOtherVolumeNotMounted, "Another volume of the pod cannot be mounted on node %s.",
+		f.Pod.Spec.NodeName)
+	return other.quoting(e.Message).seen(f.said(e)), true
 }
 
 // failedMount is about any other failure to mount the volume.

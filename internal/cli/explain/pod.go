@@ -182,8 +182,8 @@ func (f Facts) ending(n *Node, node string) Finding {
 	end := f.Pod.DeletionTimestamp.Time
 	seen := Evidence{Object: f.Subject.String(), Says: "is being deleted, with a grace period until " + f.clock(end)}
 	if grace := f.Pod.DeletionGracePeriodSeconds; grace != nil && *grace == 0 && len(f.Pod.Finalizers) > 0 {
-		return find(apiv1.ReasonFinalizerWaits, "The pod is deleted, and finalizers keep it: %s.", strings.Join(f.Pod.Finalizers, ", ")).
-			seen(seen)
+		return find(apiv1.ReasonFinalizerWaits, "The pod is deleted, and finalizers keep it: %s.",
+			strings.Join(f.Pod.Finalizers, ", ")).seen(seen)
 	}
 	if n.Node != nil && !nodehealth.KubeletReady(n.Node) {
 		return find(apiv1.ReasonKubeletDown, "The pod is being deleted, and the kubelet of node %s does not run, so nothing ends it.", node).
@@ -250,5 +250,6 @@ func (f Facts) podEvent(reasons ...string) *corev1.Event {
 
 // claimEvent returns the newest event of a volume's claim, and not of an earlier one of its name.
 func (f Facts) claimEvent(v *Volume, reasons ...string) *corev1.Event {
-	return f.event(KindClaim, func(e *corev1.Event) bool { return v.Claim != nil && e.InvolvedObject.UID == v.Claim.UID }, reasons...)
+	is := func(e *corev1.Event) bool { return v.Claim != nil && e.InvolvedObject.UID == v.Claim.UID }
+	return f.event(KindClaim, is, reasons...)
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/cause"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -229,8 +230,9 @@ func (f Facts) degraded(v *Volume, healthy Finding) Finding {
 	if finding, ok := f.notMade(v); ok {
 		return finding
 	}
-	if finding, ok := f.kept(v, healthy); ok {
-		return finding.seen(f.azEvidence(v)...)
+	kept, ok := f.kept(v, healthy)
+	if ok && kept.Outcome == cause.NeedsAction {
+		return kept.seen(f.azEvidence(v)...)
 	}
 	c := meta.FindStatusCondition(az.Status.Conditions, apiv1.VolumeConditionReplicasAttached)
 	if c != nil && c.Reason == apiv1.ReasonReplicasMissing {
@@ -258,6 +260,9 @@ func (f Facts) degraded(v *Volume, healthy Finding) Finding {
 		c.Status == metav1.ConditionFalse {
 		healthy = find(apiv1.ReasonDiskFlushFailed, "%s The last data that a pod wrote to it on a former node may be lost.", healthy.Sentence).
 			quoting(c.Message)
+	}
+	if ok && healthy.ID != apiv1.ReasonDiskFlushFailed {
+		healthy = kept
 	}
 	return healthy.seen(f.azEvidence(v)...)
 }
@@ -370,14 +375,15 @@ func (f Facts) replicaAttaching(v *Volume, healthy Finding, since time.Time) Fin
 			continue
 		}
 		c := meta.FindStatusCondition(a.Status.Conditions, apiv1.AttachmentConditionAttached)
-		finding := find(apiv1.ReasonReplicaAttaching, "%s A replica is being attached to node %s.", healthy.Sentence, a.Spec.NodeName).
-			seen(f.azEvidence(v)...).seen(attachmentEvidence(a, c))
+		finding := find(apiv1.ReasonReplicaAttaching, "%s A replica is being attached to node %s.", healthy.Sentence,
+			a.Spec.NodeName).seen(f.azEvidence(v)...).seen(attachmentEvidence(a, c))
 		if c != nil {
 			finding = finding.quoting(c.Message)
 		}
 		return f.call(finding, a.Status.Operation, since)
 	}
-	return f.soon(find(apiv1.ReasonReplicaAttaching, "%s A replica is being attached.", healthy.Sentence).seen(f.azEvidence(v)...), since)
+	attaching := find(apiv1.ReasonReplicaAttaching, "%s A replica is being attached.", healthy.Sentence)
+	return f.soon(attaching.seen(f.azEvidence(v)...), since)
 }
 
 // update explains a change of the disk that is not complete.

@@ -128,7 +128,7 @@ func TestTheRequestOfAnInTreeVolume(t *testing.T) {
 	foreign.Name, foreign.Spec.PersistentVolumeSource = "foreign", corev1.PersistentVolumeSource{}
 	unusable.Name, unusable.Spec.AccessModes = "unusable", nil
 	several := inTree.DeepCopy()
-	several.Name, several.Spec.AccessModes = "several", []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce, corev1.ReadOnlyMany}
+	several.Name, several.Spec.AccessModes = "several", append(several.Spec.AccessModes, corev1.ReadOnlyMany)
 	r, _ := setUp(t, driver, inTree, foreign, unusable, several)
 	named := &corev1.Volume{Name: "data", VolumeSource: inline(disk("rg", "vol"))}
 	for name, test := range map[string]struct {

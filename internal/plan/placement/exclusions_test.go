@@ -65,8 +65,9 @@ func TestAVolumeWithoutAPlaceForAReplicaSaysWhyForEachNode(t *testing.T) {
 				Nodes: []placement.NodeView{home, newNode("b", "1")}},
 			"no node can take another replica: b: NoDiskSlot, node b has 15 of 16 data disks, and 1 are reserved for primaries"},
 		"a node to which Azure refuses to attach the disk": {
-			placement.Input{Attachments: objects.Attachments(primary, because(failedSince("b", time.Hour), apiv1.ReasonDiskAttachFailed,
-				"correlation ID 1", "OperationNotAllowed")), Nodes: []placement.NodeView{home, newNode("b", "1")}},
+			placement.Input{Attachments: objects.Attachments(primary, because(failedSince("b", time.Hour),
+				apiv1.ReasonDiskAttachFailed, "correlation ID 1", "OperationNotAllowed")),
+				Nodes: []placement.NodeView{home, newNode("b", "1")}},
 			"no node can take another replica: b: Azure does not attach the disk there (OperationNotAllowed)"},
 		"a pause after two nodes to which the disk could not be attached": {
 			placement.Input{Attachments: objects.Attachments(primary, failedSince("c", time.Second),
