@@ -6,6 +6,7 @@ package v1
 //
 // Reasons of events that Kubernetes uses for the same thing are Kubernetes' own, as FailedAttachVolume.
 const (
+	ReasonAnnotationInvalid             = "AnnotationInvalid"
 	ReasonAnswersProbes                 = "AnswersProbes"
 	ReasonAttachByList                  = "AttachByList"
 	ReasonAttachRequiredDiffers         = "AttachRequiredDiffers"
@@ -52,6 +53,7 @@ const (
 	ReasonFailedAttachVolume            = "FailedAttachVolume"
 	ReasonFailedMount                   = "FailedMount"
 	ReasonFailoverDisabled              = "FailoverDisabled"
+	ReasonFailoverEnabled               = "FailoverEnabled"
 	ReasonFailoverFalseAlarm            = "FailoverFalseAlarm"
 	ReasonFailoverHeldBack              = "FailoverHeldBack"
 	ReasonFailoverPodDeleted            = "FailoverPodDeleted"
@@ -96,6 +98,7 @@ const (
 	ReasonNodeUsable                    = "NodeUsable"
 	ReasonNotFoundAtAzure               = "NotFoundAtAzure"
 	ReasonNotInCSINode                  = "NotInCSINode"
+	ReasonNotPaused                     = "NotPaused"
 	ReasonNotReadable                   = "NotReadable"
 	ReasonNotUsed                       = "NotUsed"
 	ReasonNotYetKnown                   = "NotYetKnown"
@@ -170,6 +173,7 @@ const (
 	ReasonVolumeFenced                  = "VolumeFenced"
 	ReasonVolumeFencing                 = "VolumeFencing"
 	ReasonVolumeNotReady                = "VolumeNotReady"
+	ReasonVolumePaused                  = "VolumePaused"
 	ReasonVolumeReleased                = "VolumeReleased"
 	ReasonVolumeUpdates                 = "VolumeUpdates"
 	ReasonVolumesReady                  = "VolumesReady"
