@@ -181,7 +181,7 @@ type AzDriverNodeStatus struct {
 	// +optional
 	Capacity *NodeCapacity `json:"capacity,omitempty"`
 	// conditions of the node. The node plug-in writes PluginReady and GuardsFencedNodes, the controller Ready, Reachable,
-	// Probeable, VMKnown, Undisturbed and InService.
+	// Probeable, VMKnown, Undisturbed, InService and FailoverEnabled.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -1,8 +1,8 @@
 package v1
 
 // The types of the conditions. Each condition is there from the first visit: Unknown with the reason
-// NotYetKnown if nothing is known. True is the healthy status of all but GuardsFencedNodes. The page
-// docs/reference/conditions.md has the statuses and reasons of each; it is made from the table in
+// NotYetKnown if nothing is known. True is the healthy status of all but GuardsFencedNodes and Paused. The
+// page docs/reference/conditions.md has the statuses and reasons of each; it is made from the table in
 // internal/plan/cause.
 //
 // The conditions of an AzVolume and of an AzVolumeAttachment have the observedGeneration that the writer
@@ -38,6 +38,10 @@ const (
 	// controller. False is written before the taint, and True after its removal. Only the controller
 	// writes it.
 	NodeConditionInService = "InService"
+	// NodeConditionFailoverEnabled is False while the Node has the annotation AnnotationFailover with another
+	// value than FailoverEnabled: the driver fences the node from no volume by itself. Only the controller
+	// writes it.
+	NodeConditionFailoverEnabled = "FailoverEnabled"
 	// NodeConditionGuards reports whether the node is registered with disks of volumes that it has not
 	// staged, because other nodes are fenced from them. Both statuses are healthy. Only the node plug-in
 	// writes it.
@@ -66,6 +70,9 @@ const (
 	// VolumeConditionPublished is False when a pod has waited for the volume for longer than 3 s, with the
 	// cause as its reason, and True when no pod waits.
 	VolumeConditionPublished = "Published"
+	// VolumeConditionPaused is True while the AzVolume has the annotation AnnotationPaused with another value
+	// than PausedFalse: the driver requests nothing at Azure for the volume. Both statuses are healthy.
+	VolumeConditionPaused = "Paused"
 )
 
 // AttachmentConditionAttached, of an AzVolumeAttachment, reports whether the disk is attached to the

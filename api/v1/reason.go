@@ -6,6 +6,7 @@ package v1
 //
 // Reasons of events that Kubernetes uses for the same thing are Kubernetes' own, as FailedAttachVolume.
 const (
+	ReasonAnnotationInvalid             = "AnnotationInvalid"
 	ReasonAnswersProbes                 = "AnswersProbes"
 	ReasonAttachByList                  = "AttachByList"
 	ReasonAttachRequiredDiffers         = "AttachRequiredDiffers"
@@ -56,6 +57,7 @@ const (
 	ReasonFailedAttachVolume            = "FailedAttachVolume"
 	ReasonFailedMount                   = "FailedMount"
 	ReasonFailoverDisabled              = "FailoverDisabled"
+	ReasonFailoverEnabled               = "FailoverEnabled"
 	ReasonFailoverFalseAlarm            = "FailoverFalseAlarm"
 	ReasonFailoverHeldBack              = "FailoverHeldBack"
 	ReasonFailoverPodDeleted            = "FailoverPodDeleted"
@@ -106,6 +108,7 @@ const (
 	ReasonNodeUsable                    = "NodeUsable"
 	ReasonNotFoundAtAzure               = "NotFoundAtAzure"
 	ReasonNotInCSINode                  = "NotInCSINode"
+	ReasonNotPaused                     = "NotPaused"
 	ReasonNotReadable                   = "NotReadable"
 	ReasonNotUsed                       = "NotUsed"
 	ReasonNotYetKnown                   = "NotYetKnown"
@@ -187,6 +190,7 @@ const (
 	ReasonVolumeFencing                 = "VolumeFencing"
 	ReasonVolumeModifyFailed            = "VolumeModifyFailed"
 	ReasonVolumeNotReady                = "VolumeNotReady"
+	ReasonVolumePaused                  = "VolumePaused"
 	ReasonVolumeReleased                = "VolumeReleased"
 	ReasonVolumeReleasedInUse           = "VolumeReleasedInUse"
 	ReasonVolumeUpdates                 = "VolumeUpdates"

@@ -41,10 +41,10 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 	return nil
 }
 
-// AnnotationFailover on a Pod or a PersistentVolumeClaim with the value FailoverDisabled keeps the
-// driver from fencing its volumes and from deleting the pod when the node is lost. FailoverEnabled is
-// as without the annotation. Any other value counts as FailoverDisabled: its author wanted something
-// else than the default.
+// AnnotationFailover on a Pod, a PersistentVolumeClaim or a Node with the value FailoverDisabled keeps the
+// driver from fencing its volumes and from deleting the pod, or the Node's pods, when the node is lost.
+// FailoverEnabled is as without the annotation. Any other value counts as FailoverDisabled, and causes an
+// event: its author wanted something else than the default.
 const (
 	AnnotationFailover = GroupName + "/failover"
 	FailoverDisabled   = "disabled"
@@ -66,9 +66,18 @@ const (
 
 // AnnotationMaintenance on a Pod with the value MaintenanceStay keeps the driver from evicting the
 // pod before maintenance of its node. MaintenanceEvict is as without the annotation. Any other value
-// counts as MaintenanceStay.
+// counts as MaintenanceStay, and causes an event.
 const (
 	AnnotationMaintenance = GroupName + "/maintenance"
 	MaintenanceStay       = "stay"
 	MaintenanceEvict      = "evict"
+)
+
+// AnnotationPaused on an AzVolume with the value PausedTrue has the driver request nothing at Azure for the
+// volume, and place no replicas. The ownership still moves between nodes that have the disk. PausedFalse is as
+// without the annotation. Any other value counts as PausedTrue, and causes an event.
+const (
+	AnnotationPaused = GroupName + "/paused"
+	PausedTrue       = "true"
+	PausedFalse      = "false"
 )

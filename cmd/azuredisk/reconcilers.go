@@ -13,6 +13,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/config"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/annotations"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/attachdetach"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/drivernode"
@@ -182,7 +183,10 @@ func newPodReconcilers(mgr ctrl.Manager, settings *config.Controller, publisher 
 	} else {
 		pods.Publisher = publisher
 	}
-	return append(reconcilers, attachdetach.New(pods))
+	return append(reconcilers, attachdetach.New(pods), &annotations.Reporter{
+		Informers: mgr.GetCache(),
+		Events:    mgr.GetEventRecorder("azuredisk-annotations"),
+	})
 }
 
 // addMonitor adds the monitor of nodes, which every replica runs, and the writer of node health,

@@ -149,7 +149,7 @@ kubectl wait azdrivernodes --all -n azure-disk-csi --for=condition=Ready --timeo
 
 Each condition is there from the first visit of its writer: on an AzVolume when the disk exists, on an
 AzVolumeAttachment and an AzDriverNode from the first write of the status. True is the healthy status of all but
-` + "`GuardsFencedNodes`" + `, which informs: the node does its work with either status.
+` + "`GuardsFencedNodes`" + ` and ` + "`Paused`" + `, which inform: nothing is wrong with either status.
 
 The conditions of an AzVolume and of an AzVolumeAttachment have an ` + "`observedGeneration`" + `. Those of an AzDriverNode
 have none: they speak of the node, and each request to the node changes the generation of the object.

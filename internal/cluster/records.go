@@ -12,6 +12,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/kube"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/refusal"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -25,6 +26,16 @@ type Records struct {
 	// Watch reports changes in the cache.
 	Watch     *Watch
 	Namespace string
+}
+
+// Unpaused returns refusal.Paused for a disk whose AzVolume is paused, from the cache. A caller that is going
+// to ask Azure about the disk calls it first. attempted says what is refused.
+func (r *Records) Unpaused(ctx context.Context, handle volumehandle.Handle, attempted string) error {
+	v, err := kube.Find[apiv1.AzVolume](ctx, r.Client, r.Key(handle.VolumeName()), client.UnsafeDisableDeepCopy)
+	if err != nil || v == nil || !volumehandle.Of(v.Spec.Disk).Same(handle) {
+		return err
+	}
+	return refusal.Paused(v, attempted)
 }
 
 // Key returns the key of an object in the namespace.

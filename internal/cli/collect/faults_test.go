@@ -507,6 +507,9 @@ func attachFaults() map[string]fault {
 		}
 	}
 	return map[string]fault{
+		"a paused volume on a node without the disk": {changed(cold(), func(s *stage) {
+			s.volume.Annotations = map[string]string{apiv1.AnnotationPaused: apiv1.PausedTrue}
+		}), "VolumePaused", "waits for an attach", "kubectl annotate azv"},
 		"a disk that is being attached": {changed(cold(), func(s *stage) { s.step(s.attaching(s.attachments["b"], operation.Job{})) }),
 			"DiskAttaching", "attaches the disk to node b", "usually ends within"},
 		"an attach that Azure has accepted": {changed(cold(), func(s *stage) {
@@ -944,6 +947,7 @@ func TestAVolumeOfAnotherKindHasNoLinks(t *testing.T) {
 // notStaged are the causes that no fault of this test has, with the reason.
 var notStaged = map[string]string{
 	"GuardsFencedNode":   "it needs two lost nodes",
+	"AnnotationInvalid":  "it is told beside the answer; see TestAPauseAndAnUnknownAnnotationAreToldBesideTheAnswer",
 	"WaitingForVolume":   "with the rights of a namespace only; see TestEventsExplainWithoutOtherRights",
 	"FailedAttachVolume": "the same",
 	"FailoverHeldBack":   "the same",

@@ -27,6 +27,8 @@ func (f Facts) held(v *Volume, node string) (Finding, bool) {
 	seen := f.azEvidence(v)
 	holder := holderOf(v)
 	switch p := v.AzVolume.Status.Primary; {
+	case wait.Cause == apiv1.ReasonVolumePaused:
+		return f.paused(v, "The pod waits for an attach, and the driver")
 	case wait.Cause == apiv1.ReasonDiskDeleting:
 		return f.deletion(v), true
 	case wait.Cause == apiv1.ReasonHeldByPods:

@@ -94,7 +94,7 @@ func volumeRow(az *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment) Volu
 	return row
 }
 
-// volumeReasons are the reasons of the conditions that are not True.
+// volumeReasons are the reasons of the conditions that are not True, and of Paused if that is.
 func volumeReasons(az *apiv1.AzVolume) []string {
 	var reasons []string
 	switch {
@@ -111,6 +111,9 @@ func volumeReasons(az *apiv1.AzVolume) []string {
 		if c != nil && c.Status != metav1.ConditionTrue && !slices.Contains(reasons, c.Reason) {
 			reasons = append(reasons, c.Reason)
 		}
+	}
+	if meta.IsStatusConditionTrue(az.Status.Conditions, apiv1.VolumeConditionPaused) {
+		reasons = append(reasons, apiv1.ReasonVolumePaused)
 	}
 	return reasons
 }
@@ -195,6 +198,7 @@ func nodeRow(d *apiv1.AzDriverNode, attachments []*apiv1.AzVolumeAttachment) Nod
 	}
 	for _, kind := range []string{
 		apiv1.NodeConditionReachable, apiv1.NodeConditionPluginReady, apiv1.NodeConditionVMKnown, apiv1.NodeConditionUndisturbed,
+		apiv1.NodeConditionFailoverEnabled,
 	} {
 		if c := meta.FindStatusCondition(d.Status.Conditions, kind); c != nil && c.Status != metav1.ConditionTrue {
 			row.Reasons = append(row.Reasons, c.Reason)

@@ -188,6 +188,9 @@ func (f Facts) kept(v *Volume, healthy Finding) (Finding, bool) {
 
 // deletion explains a volume that is being deleted.
 func (f Facts) deletion(v *Volume) Finding {
+	if finding, ok := f.paused(v, "The volume is being deleted, and the driver"); ok {
+		return finding
+	}
 	az := v.AzVolume
 	if az == nil {
 		since := v.PersistentVolume.DeletionTimestamp.Time

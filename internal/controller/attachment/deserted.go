@@ -11,6 +11,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/kube"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/annotation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/lostnode"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
@@ -54,7 +55,7 @@ func (r *Reconciler) tellDeserted(ctx context.Context, in attaching.Input, messa
 	if err != nil || claim == nil {
 		return
 	}
-	if lostnode.OptOut(claim.Annotations) != "" {
+	if annotation.Failover.Switched(claim.Annotations) != "" {
 		message += "; " + lostnode.OptOutEnds
 	}
 	r.Events.Eventf(claim, nil, corev1.EventTypeNormal, apiv1.ReasonFailoverStarted, apiv1.ReasonFailoverStarted, "%s",

@@ -10,6 +10,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/kube"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/annotation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
@@ -142,5 +143,9 @@ func (r *Reconciler) room(ctx context.Context, in attaching.Input, maxDataDisks 
 			return err != nil || (v != nil && ownership.HasPrimary(v, nil))
 		},
 		Guards: func(replica *apiv1.AzVolumeAttachment) bool { return r.guards(ctx, replica) },
+		Paused: func(a *apiv1.AzVolumeAttachment) bool {
+			v, err := r.volume(ctx, a.Namespace, a.Spec.VolumeName)
+			return err == nil && v != nil && annotation.Paused.Switched(v.Annotations) != ""
+		},
 	}), nil
 }

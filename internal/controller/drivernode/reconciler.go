@@ -33,6 +33,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/kube"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/annotation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -110,7 +111,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if err := r.tellIdentity(ctx, d, identity); apierrors.IsConflict(err) {
+	if err = r.tellIdentity(ctx, d, identity); err == nil {
+		err = r.tellOptOut(ctx, d, node)
+	}
+	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: operation.ConflictRetry}, nil // a heartbeat came first
 	} else if err != nil {
 		return reconcile.Result{}, err
@@ -213,6 +217,9 @@ func (r *Reconciler) writeCapacity(ctx context.Context, d *apiv1.AzDriverNode, c
 	if d.Status.Capacity == nil && r.FirstConditions != nil {
 		all := changed.DeepCopy()
 		meta.SetStatusCondition(&all.Status.Conditions, r.vmKnown())
+		if meta.FindStatusCondition(all.Status.Conditions, apiv1.NodeConditionFailoverEnabled) == nil {
+			meta.SetStatusCondition(&all.Status.Conditions, r.failoverEnabled())
+		}
 		for _, c := range r.FirstConditions(all) {
 			meta.SetStatusCondition(&all.Status.Conditions, c)
 		}
@@ -257,7 +264,9 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 			builder.WithPredicates(cluster.Changed(func(d *apiv1.AzDriverNode) any { return d.Spec.VMID }))).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 			return toNode(o.GetName())
-		}), builder.WithPredicates(cluster.Changed(func(n *corev1.Node) any { return n.Spec.ProviderID }))).
+		}), builder.WithPredicates(cluster.Changed(func(n *corev1.Node) any {
+			return [2]string{n.Spec.ProviderID, annotation.Failover.Switched(n.Annotations)}
+		}))).
 		Watches(&apiv1.AzVolumeAttachment{},
 			handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 				if a, ok := o.(*apiv1.AzVolumeAttachment); ok {

@@ -418,7 +418,7 @@ func TestTheFirstConditionsAreWrittenWithTheCapacity(t *testing.T) {
 		meanwhile []metav1.Condition
 		want      string
 	}{
-		"no other writer comes first":                   {nil, "VMKnown Reachable"},
+		"no other writer comes first":                   {nil, "VMKnown FailoverEnabled Reachable"},
 		"the node comes first, and its condition stays": {[]metav1.Condition{ready}, "PluginReady"},
 	} {
 		t.Run(name, func(t *testing.T) {

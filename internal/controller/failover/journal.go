@@ -13,6 +13,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/annotation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/fencing"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/lostnode"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
@@ -241,7 +242,7 @@ func (j *journal) decided(ctx context.Context, o observed, v lostnode.Volume) {
 	}
 	j.metrics.phases.WithLabelValues(phaseDetect).Observe(max(m.decided.Sub(m.silentFrom), 0).Seconds())
 	message := fmt.Sprintf("node %s is lost and the volume is taken from it: %s", o.NodeName, o.Health.Evidence)
-	if claim := o.claims[v.Volume.Name]; claim != nil && lostnode.OptOut(claim.Annotations) != "" {
+	if claim := o.claims[v.Volume.Name]; claim != nil && annotation.Failover.Switched(claim.Annotations) != "" {
 		message += "; " + lostnode.OptOutEnds
 	}
 	j.say(ctx, o, v, apiv1.ReasonFailoverStarted, message)

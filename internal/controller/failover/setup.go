@@ -15,6 +15,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/annotation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
@@ -65,13 +66,13 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	return nil
 }
 
-// nodeChanged passes what decides on taints, and, of nodes that are watched, the volumes in use.
+// nodeChanged passes what decides on taints, whether the Node opts out, and, of nodes that are watched, the volumes in use.
 func (r *Reconciler) nodeChanged() predicate.Predicate {
 	return cluster.Changed(func(n *corev1.Node) any {
 		inUse := n.Status.VolumesInUse
 		if !r.watches(n.Name) {
 			inUse = nil
 		}
-		return []any{n.Spec.Taints, n.Status.Conditions, inUse}
+		return []any{n.Spec.Taints, n.Status.Conditions, inUse, annotation.Failover.Switched(n.Annotations)}
 	})
 }

@@ -28,6 +28,10 @@ var (
 		"AzVolumes with a problem that a node reports, by its reason.", []string{"reason"}, nil)
 	nodesDesc = prometheus.NewDesc("azuredisk_nodes", "AzDriverNodes by condition and its status.",
 		[]string{"condition", "status"}, nil)
+	pausedDesc = prometheus.NewDesc("azuredisk_paused_objects",
+		"AzVolumes that are paused, and AzDriverNodes without failover, by type.", []string{"type"}, nil)
+	pausedOldestDesc = prometheus.NewDesc("azuredisk_paused_oldest_timestamp_seconds",
+		"Since when the object that has been paused for longest is.", []string{"type"}, nil)
 )
 
 // states are those that have a series even if no volume is in them.
@@ -63,6 +67,8 @@ func (*collector) Describe(to chan<- *prometheus.Desc) {
 	to <- oldestDesc
 	to <- problemsDesc
 	to <- nodesDesc
+	to <- pausedDesc
+	to <- pausedOldestDesc
 }
 
 // Collect implements prometheus.Collector. What cannot be read has no series.
@@ -89,14 +95,19 @@ func (c *collector) collect() error {
 		return fmt.Errorf("list AzVolumes: %w", err)
 	}
 	for state, in := range tallyVolumes(volumes.Items) {
-		add(volumesDesc, float64(in.volumes), string(state))
-		if in.volumes > 0 {
+		add(volumesDesc, float64(in.objects), string(state))
+		if in.objects > 0 {
 			add(oldestDesc, float64(in.oldest.Unix()), string(state))
 		}
 	}
 	for reason, n := range tallyProblems(volumes.Items) {
 		add(problemsDesc, float64(n), reason)
 	}
+	var paused tally
+	for i := range volumes.Items {
+		paused.add(volumes.Items[i].Status.Conditions, apiv1.VolumeConditionPaused, metav1.ConditionTrue)
+	}
+	addPaused(add, "AzVolume", paused)
 	var nodes apiv1.AzDriverNodeList
 	if err := c.reader.List(c.ctx, &nodes, client.InNamespace(c.namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list AzDriverNodes: %w", err)
@@ -106,13 +117,39 @@ func (c *collector) collect() error {
 			add(nodesDesc, float64(in[status]), condition, string(status))
 		}
 	}
+	var without tally
+	for i := range nodes.Items {
+		without.add(nodes.Items[i].Status.Conditions, apiv1.NodeConditionFailoverEnabled, metav1.ConditionFalse)
+	}
+	addPaused(add, "AzDriverNode", without)
 	return nil
 }
 
-// tally is how many volumes are in a state, and since when one of them is.
+func addPaused(add func(*prometheus.Desc, float64, ...string), kind string, in tally) {
+	add(pausedDesc, float64(in.objects), kind)
+	if in.objects > 0 {
+		add(pausedOldestDesc, float64(in.oldest.Unix()), kind)
+	}
+}
+
+// tally is how many objects are in a state, and since when one of them is.
 type tally struct {
-	volumes int
+	objects int
 	oldest  time.Time
+}
+
+func (t *tally) count(since time.Time) {
+	if t.objects == 0 || since.Before(t.oldest) {
+		t.oldest = since
+	}
+	t.objects++
+}
+
+// add counts an object if one of its conditions has a status.
+func (t *tally) add(conditions []metav1.Condition, kind string, status metav1.ConditionStatus) {
+	if c := meta.FindStatusCondition(conditions, kind); c != nil && c.Status == status {
+		t.count(c.LastTransitionTime.Time)
+	}
 }
 
 func tallyVolumes(volumes []apiv1.AzVolume) map[apiv1.VolumeState]tally {
@@ -127,10 +164,7 @@ func tallyVolumes(volumes []apiv1.AzVolume) map[apiv1.VolumeState]tally {
 			state = apiv1.VolumePending
 		}
 		in := all[state]
-		if since := enteredState(v); in.volumes == 0 || since.Before(in.oldest) {
-			in.oldest = since
-		}
-		in.volumes++
+		in.count(enteredState(v))
 		all[state] = in
 	}
 	return all

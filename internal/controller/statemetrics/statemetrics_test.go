@@ -56,21 +56,39 @@ func TestVolumesAndNodesAreCountedByState(t *testing.T) {
 			Type: apiv1.VolumeConditionUsable, Status: metav1.ConditionFalse, Reason: apiv1.ReasonFilesystemFrozen}),
 		volume("usable", apiv1.VolumeCreated, conditionSince(ready, metav1.ConditionTrue, 30),
 			conditionSince(apiv1.VolumeConditionUsable, metav1.ConditionTrue, 30)),
+		volume("paused", apiv1.VolumeCreated, conditionSince(ready, metav1.ConditionTrue, 40),
+			conditionSince(apiv1.VolumeConditionPaused, metav1.ConditionTrue, 80)),
+		volume("paused-before", apiv1.VolumeCreated, conditionSince(ready, metav1.ConditionTrue, 40),
+			conditionSince(apiv1.VolumeConditionPaused, metav1.ConditionTrue, 75)),
+		volume("not-paused", apiv1.VolumeCreated, conditionSince(ready, metav1.ConditionTrue, 40),
+			conditionSince(apiv1.VolumeConditionPaused, metav1.ConditionFalse, 10)),
 		volume("of-a-later-version", "Archived", conditionSince(ready, metav1.ConditionTrue, 60)),
 		node("a", conditionSince("Ready", metav1.ConditionTrue, 1), conditionSince("Reachable", metav1.ConditionFalse, 1)),
-		node("b", conditionSince("Ready", metav1.ConditionTrue, 1)),
+		node("b", conditionSince("Ready", metav1.ConditionTrue, 1),
+			conditionSince(apiv1.NodeConditionFailoverEnabled, metav1.ConditionFalse, 65)),
 	}
 	now := time.Unix(1000, 0)
 	api := fakeapi.With(objects...).Build()
 	got := statemetrics.New(t.Context(), api, namespace, func() time.Time { return now })
 	const want = `# HELP azuredisk_nodes AzDriverNodes by condition and its status.
 # TYPE azuredisk_nodes gauge
+azuredisk_nodes{condition="FailoverEnabled",status="False"} 1
+azuredisk_nodes{condition="FailoverEnabled",status="True"} 0
+azuredisk_nodes{condition="FailoverEnabled",status="Unknown"} 0
 azuredisk_nodes{condition="Reachable",status="False"} 1
 azuredisk_nodes{condition="Reachable",status="True"} 0
 azuredisk_nodes{condition="Reachable",status="Unknown"} 0
 azuredisk_nodes{condition="Ready",status="False"} 0
 azuredisk_nodes{condition="Ready",status="True"} 2
 azuredisk_nodes{condition="Ready",status="Unknown"} 0
+# HELP azuredisk_paused_objects AzVolumes that are paused, and AzDriverNodes without failover, by type.
+# TYPE azuredisk_paused_objects gauge
+azuredisk_paused_objects{type="AzDriverNode"} 1
+azuredisk_paused_objects{type="AzVolume"} 2
+# HELP azuredisk_paused_oldest_timestamp_seconds Since when the object that has been paused for longest is.
+# TYPE azuredisk_paused_oldest_timestamp_seconds gauge
+azuredisk_paused_oldest_timestamp_seconds{type="AzDriverNode"} 65
+azuredisk_paused_oldest_timestamp_seconds{type="AzVolume"} 75
 # HELP azuredisk_volume_problems AzVolumes with a problem that a node reports, by its reason.
 # TYPE azuredisk_volume_problems gauge
 azuredisk_volume_problems{reason="DeviceGone"} 0
@@ -92,7 +110,7 @@ azuredisk_volume_state_oldest_timestamp_seconds{state="UpdateFailed"} 50
 # HELP azuredisk_volumes AzVolumes by status.state.
 # TYPE azuredisk_volumes gauge
 azuredisk_volumes{state="Archived"} 1
-azuredisk_volumes{state="Created"} 4
+azuredisk_volumes{state="Created"} 7
 azuredisk_volumes{state="Creating"} 0
 azuredisk_volumes{state="CreationFailed"} 0
 azuredisk_volumes{state="Deleting"} 0
@@ -105,8 +123,8 @@ azuredisk_volumes{state="Updating"} 0
 		t.Error(err)
 	}
 	expect.Must(t, api.DeleteAllOf(t.Context(), &apiv1.AzDriverNode{}, client.InNamespace(namespace)))
-	if n := testutil.CollectAndCount(got, "azuredisk_nodes"); n != 6 {
-		t.Errorf("within ten seconds: got %d series of nodes, want the 6 that were counted", n)
+	if n := testutil.CollectAndCount(got, "azuredisk_nodes"); n != 9 {
+		t.Errorf("within ten seconds: got %d series of nodes, want the 9 that were counted", n)
 	}
 	now = now.Add(10 * time.Second)
 	if n := testutil.CollectAndCount(got, "azuredisk_nodes"); n != 0 {

@@ -87,10 +87,7 @@ func (p replicaPlan) status(o observed, status *apiv1.AzVolumeStatus) {
 	case p.target.Floor == 0:
 		c.Reason = apiv1.ReasonReplicasNotWanted
 	case p.attached < p.target.Floor:
-		c.Status, c.Reason = metav1.ConditionFalse, apiv1.ReasonReplicasMissing
-		if p.Short {
-			c.Message = p.Why
-		}
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, apiv1.ReasonReplicasMissing, p.Why
 	}
 	meta.SetStatusCondition(&status.Conditions, c)
 }

@@ -153,7 +153,8 @@ func (r *Reconciler) lacking(ctx context.Context, namespace string) []reconcile.
 func impaired(d *apiv1.AzDriverNode) any {
 	found := statuses(d)
 	maps.DeleteFunc(found, func(kind string, status metav1.ConditionStatus) bool {
-		return status == metav1.ConditionTrue || kind == apiv1.NodeConditionProbeable || kind == apiv1.NodeConditionGuards
+		return status == metav1.ConditionTrue || kind == apiv1.NodeConditionProbeable || kind == apiv1.NodeConditionGuards ||
+			kind == apiv1.NodeConditionFailoverEnabled
 	})
 	return found
 }

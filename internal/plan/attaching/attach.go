@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/annotation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
@@ -98,7 +99,34 @@ type Step struct {
 //	   ▲            │  ▲                                        │  ▲
 //	   │            ▼  │                                        ▼  │
 //	   └───── AttachmentFailed                            DetachmentFailed
+//
+// Of a volume that is paused it begins nothing at Azure. What needs no request to Azure goes on: proofs by a
+// report, the reservation that a helper takes, and the end of what had begun before.
 func Next(in Input) Step {
+	s := next(in)
+	if in.Volume == nil || s.Start == operation.WorkNone && s.GiveWay == "" {
+		return s
+	}
+	if paused := annotation.Paused.Switched(in.Volume.Annotations); paused != "" {
+		return pausedStep(in, paused)
+	}
+	return s
+}
+
+// pausedStep is the step of an attachment that would need a request to Azure, while its volume is paused. The
+// reason of a failure remains, because the next try depends on it.
+func pausedStep(in Input, why string) Step {
+	s := Step{Status: *in.Attachment.Status.DeepCopy()}
+	if s.Status.State == "" {
+		s.Status.State = apiv1.AttachmentPending
+	}
+	if s.preempt(in); s.Reason == "" && s.Status.State != apiv1.AttachmentFailed {
+		s.condition(in, conditionNow(in.Attachment), apiv1.ReasonVolumePaused, "the AzVolume has "+why)
+	}
+	return s
+}
+
+func next(in Input) Step {
 	s := Step{Status: *in.Attachment.Status.DeepCopy()}
 	switch {
 	case ownership.Copied(in.Attachment):

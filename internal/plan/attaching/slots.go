@@ -33,6 +33,9 @@ type SlotInput struct {
 	// Guards says of a replica that it must not give way, because its node guards against another
 	// one (ownership.GuardsAgainst); nil if there are none.
 	Guards func(replica *apiv1.AzVolumeAttachment) bool
+	// Paused says of an attachment that its volume is paused, so that its disk is not detached; nil if there
+	// are none.
+	Paused func(a *apiv1.AzVolumeAttachment) bool
 }
 
 // SlotDecision is the answer of Slots. Its zero value grants a slot.
@@ -192,6 +195,7 @@ func (in SlotInput) take(from, rivals []*apiv1.AzVolumeAttachment, full string) 
 	var replicas, leaving []*apiv1.AzVolumeAttachment
 	for _, a := range from {
 		switch {
+		case in.Paused != nil && in.Paused(a): // a person keeps its slot
 		case a.DeletionTimestamp != nil:
 			leaving = append(leaving, a)
 		case a.Spec.Role == apiv1.RoleReplica:

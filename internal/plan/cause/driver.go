@@ -22,6 +22,10 @@ var ofDriver = group(groupDriver,
 	Cause{ID: apiv1.ReasonSidecarNotLeading, Outcome: NeedsAction,
 		Means: "The sidecar that passes the request to the driver does not run or does not lead.",
 		Next:  "look at the sidecars in the pods of the controller"},
+	Cause{ID: apiv1.ReasonAnnotationInvalid, Outcome: NeedsAction, On: []Object{OnPod},
+		Means: "An annotation of the driver has a value that the driver does not know. It counts as the one that " +
+			"switches its action off.",
+		Next: "set one of the values that the event names, or remove the annotation"},
 )
 
 var ofUnknown = group(groupUnknown,

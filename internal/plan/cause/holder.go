@@ -102,11 +102,12 @@ var ofFailovers = group(groupFailover,
 		Seen:  []string{apiv1.ReasonNodeLost},
 		Means: "The node is lost, and failover is switched off (controller.failover.enabled: false).",
 		Next:  "start the node again, or delete the pods there by force"},
-	Cause{ID: apiv1.ReasonOptedOut, Outcome: NeedsAction, On: []Object{OnFailover},
+	Cause{ID: apiv1.ReasonOptedOut, Outcome: NeedsAction, On: []Object{OnNode, OnFailover},
 		Seen: []string{apiv1.ReasonFailoverHeldBack},
-		Means: "The pod or its claim has the annotation disk.csi.azure.com/failover: disabled, so its volumes stay " +
-			"with the lost node.",
-		Next: "wait for the node, or delete the pod by force (kubectl delete pod --force)"},
+		Means: "The pod, its claim or its Node has the annotation disk.csi.azure.com/failover: disabled, so its " +
+			"volumes stay with the node if that is lost.",
+		Next: "wait for the node, or delete the pod by force (kubectl delete pod --force). Remove the annotation " +
+			"when it has served its purpose"},
 	Cause{ID: apiv1.ReasonNoOwner, Outcome: NeedsAction, On: []Object{OnFailover},
 		Seen:  []string{apiv1.ReasonFailoverHeldBack},
 		Means: "No controller would create the pod on the lost node again, so its volumes stay with that node.",

@@ -44,6 +44,12 @@ var ofNodes = group(groupNode,
 )
 
 var ofAttaches = group(groupAttach,
+	Cause{ID: apiv1.ReasonVolumePaused, Outcome: NeedsAction, On: []Object{OnAttachment, OnVolume, OnFailover},
+		Seen: []string{apiv1.ReasonFailedAttachVolume, apiv1.ReasonProvisioningFailed, apiv1.ReasonFailoverHeldBack},
+		Means: "The AzVolume has the annotation disk.csi.azure.com/paused: true, so the driver requests nothing at " +
+			"Azure for it. A node that has the disk can use it.",
+		Next: "end the pause when its purpose is served: kubectl annotate azv -n azure-disk-csi NAME " +
+			"disk.csi.azure.com/paused-"},
 	Cause{ID: apiv1.ReasonDiskAttaching, Outcome: Waits, On: []Object{OnAttachment}, Usually: time.Minute,
 		Seen:  []string{apiv1.ReasonWaitingForVolume},
 		Means: "Azure attaches the disk."},

@@ -73,6 +73,8 @@ var reported = []Cause{
 	{ID: apiv1.ReasonVolumeReleased, On: []Object{OnVolume},
 		Means: "The PersistentVolume is Released, and the replicas are removed."},
 	{ID: apiv1.ReasonVolumeUpdates, On: []Object{OnVolume}, Means: "The replicas are detached for a change of the disk."},
+	{ID: apiv1.ReasonNotPaused, On: []Object{OnVolume}, Means: "The volume is not paused."},
+	{ID: apiv1.ReasonFailoverEnabled, On: []Object{OnNode}, Means: "The volumes of the node are moved if it is lost."},
 	{ID: apiv1.ReasonRegistered, On: []Object{OnNode},
 		Means: "The kubelet has registered the node plug-in, which takes volumes."},
 	{ID: apiv1.ReasonServing, On: []Object{OnNode},

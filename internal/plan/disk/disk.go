@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/annotation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -58,16 +59,58 @@ type Step struct {
 	Warning         bool
 }
 
-// Next decides the next step of a volume's disk; see VolumeState for the states.
+// Next decides the next step of a volume's disk; see VolumeState for the states. Of a volume that is paused
+// it begins nothing at Azure, and records how what had begun before has ended.
 func Next(in Input) Step {
+	s := next(in)
+	paused := annotation.Paused.Switched(in.Volume.Annotations)
+	if paused != "" && s.begins(in) {
+		s = Step{Status: *in.Volume.Status.DeepCopy()}
+		if exists(in.Volume.Status.State) && (in.Volume.DeletionTimestamp == nil || !carriedOut(in)) {
+			s.belong(in)
+			s.hold(in)
+			s.Forget, s.Message = false, ""
+		}
+	}
+	if in.HasFinalizer {
+		s.pause(in, paused)
+	}
+	return s
+}
+
+// begins reports whether a step leads to a request to Azure: by itself, by the detach that it asks for, or
+// when it has gathered the changes of the spec.
+func (s *Step) begins(in Input) bool {
+	return s.Start != operation.WorkNone || s.DetachAll != "" || s.Forget ||
+		s.Status.UpdateWantedTime != nil && in.Volume.Status.UpdateWantedTime == nil
+}
+
+// pause sets the condition Paused. why is the annotation, "" if the volume is not paused.
+func (s *Step) pause(in Input, why string) {
+	c := metav1.Condition{
+		Type: apiv1.VolumeConditionPaused, Status: metav1.ConditionFalse, Reason: apiv1.ReasonNotPaused,
+		ObservedGeneration: in.Volume.Generation, LastTransitionTime: metav1.NewTime(in.Now),
+	}
+	if why != "" {
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, apiv1.ReasonVolumePaused, "the AzVolume has "+why
+	} else if !exists(s.Status.State) && meta.FindStatusCondition(s.Status.Conditions, c.Type) == nil {
+		return // the disk does not exist yet
+	}
+	meta.SetStatusCondition(&s.Status.Conditions, c)
+}
+
+func exists(state apiv1.VolumeState) bool {
+	return state == apiv1.VolumeCreated || state == apiv1.VolumeUpdating || state == apiv1.VolumeUpdateFailed
+}
+
+func next(in Input) Step {
 	s := Step{Status: *in.Volume.Status.DeepCopy()}
-	state := in.Volume.Status.State
 	switch {
 	case in.Volume.DeletionTimestamp != nil && (!in.HasFinalizer || carriedOut(in)):
 		s.remove(in)
 	case !in.HasFinalizer:
 		s.AddFinalizer = true
-	case state == apiv1.VolumeCreated, state == apiv1.VolumeUpdating, state == apiv1.VolumeUpdateFailed:
+	case exists(in.Volume.Status.State):
 		s.maintain(in)
 		s.belong(in)
 		s.hold(in)

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/annotation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
@@ -73,6 +74,24 @@ func (v Volume) Proof() *apiv1.ReleaseProof {
 		return nil
 	}
 	return v.Attachment.Status.Proof
+}
+
+// unpublished reports whether the release has begun because the volume was unpublished: no pod there needs it.
+func (v Volume) unpublished() bool {
+	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
+		return v.Attachment.DeletionTimestamp != nil
+	}
+	return v.Volume.Status.Primary.State == apiv1.OwnershipReleasing
+}
+
+// waitsForAzure returns the annotation by which the volume is paused, if the node can only be fenced from it by
+// a request to Azure; "" otherwise. The decision to fence could not be carried out, and is not revoked if the
+// node is Ready again.
+func (v Volume) waitsForAzure() string {
+	if v.Volume.Status.Fencing == apiv1.FencingPreemption {
+		return ""
+	}
+	return annotation.Paused.Switched(v.Volume.Annotations)
 }
 
 // misfit reports whether the attachment of a volume that is being fenced is not in the state that
@@ -143,8 +162,8 @@ type PodDeletion struct {
 //
 //	held ──(lost, may be fenced)──▶ decided ──(Azure)──▶ proven ──▶ pods deleted ──▶ volumesInUse pruned ──▶ Unpublish
 //
-// New decisions need a node that is Lost or Down now. What was decided is carried out in any state
-// of the node.
+// New decisions need a node that is Lost or Down now, and a Node that does not opt out of failover. What was
+// decided is carried out in any state of the node.
 func Next(in Input) Step {
 	f := newFailover(in)
 	f.judgePods()
@@ -167,9 +186,12 @@ type decision struct {
 	// held by the node, by name; decided and proven are subsets.
 	held            map[string]Volume
 	decided, proven map[string]bool
+	// optOut is the annotation by which the Node opts out of failover; "" if it does not.
+	optOut string
 	// leave says why each pod must be left alone, in the order of in.Pods; "" for the other pods.
 	leave []string
-	// kept are volumes that remain with the node because of a pod that must be left alone.
+	// kept are volumes that remain with the node because of a pod that must be left alone, because the Node
+	// opts out, or because a pause keeps Azure from proving the fence.
 	kept map[string]bool
 	// users counts the pods on the node that use a volume.
 	users map[string]int
@@ -186,11 +208,16 @@ func newFailover(in Input) *decision {
 		kept:    map[string]bool{},
 		users:   map[string]int{},
 	}
+	if in.Node != nil {
+		f.optOut = annotation.Failover.Switched(in.Node.Annotations)
+	}
 	for _, v := range in.Volumes {
 		name := v.Volume.Name
 		f.held[name] = v
 		if v.FenceDecided(in.NodeName) {
 			f.decided[name] = true
+		} else if f.optOut != "" && !v.unpublished() || v.waitsForAzure() != "" {
+			f.kept[name] = true
 		}
 		if v.Proof() != nil {
 			f.proven[name] = true

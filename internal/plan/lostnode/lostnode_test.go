@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/annotation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/lostnode"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
@@ -34,6 +35,12 @@ func held(name string, change ...func(*lostnode.Volume)) lostnode.Volume {
 func isDecided(f *lostnode.Volume) {
 	f.Volume.Status.Primary.State, f.Volume.Status.Primary.Cause = apiv1.OwnershipReleasing, apiv1.CauseNodeLost
 }
+
+func isPaused(f *lostnode.Volume) {
+	f.Volume.Annotations = map[string]string{apiv1.AnnotationPaused: apiv1.PausedTrue}
+}
+
+func isReserved(f *lostnode.Volume) { f.Volume.Status.Fencing = apiv1.FencingPreemption }
 
 func isUnpublished(f *lostnode.Volume) {
 	f.Volume.Status.Primary.State, f.Volume.Status.Primary.Cause = apiv1.OwnershipReleasing, apiv1.CauseUnpublished
@@ -92,7 +99,7 @@ func optsOut(p *lostnode.Pod) {
 	p.Pod.Annotations = map[string]string{apiv1.AnnotationFailover: apiv1.FailoverDisabled}
 }
 func claimOptsOut(p *lostnode.Pod) {
-	p.Volumes[0].OptOut = lostnode.OptOut(map[string]string{apiv1.AnnotationFailover: apiv1.FailoverDisabled})
+	p.Volumes[0].OptOut = annotation.Failover.Switched(map[string]string{apiv1.AnnotationFailover: apiv1.FailoverDisabled})
 }
 func also(v lostnode.PodVolume) func(*lostnode.Pod) {
 	return func(p *lostnode.Pod) { p.Volumes = append(p.Volumes, v) }
@@ -134,7 +141,10 @@ func with(in lostnode.Input, change ...func(*lostnode.Input)) lostnode.Input {
 func isNotInUse(f *lostnode.Volume)   { f.InUse = false }
 func notHeard(in *lostnode.Input)     { in.Heard = false }
 func unresponsive(in *lostnode.Input) { in.Unresponsive = true }
-func notReady(in *lostnode.Input)     { in.Node.Status.Conditions[0].Status = corev1.ConditionUnknown }
+func nodeOptsOut(in *lostnode.Input) {
+	in.Node.Annotations = map[string]string{apiv1.AnnotationFailover: apiv1.FailoverDisabled}
+}
+func notReady(in *lostnode.Input) { in.Node.Status.Conditions[0].Status = corev1.ConditionUnknown }
 func hasTaint(key string) func(*lostnode.Input) {
 	return func(in *lostnode.Input) {
 		in.Node.Spec.Taints = append(in.Node.Spec.Taints, corev1.Taint{Key: key})
@@ -207,6 +217,10 @@ func TestAPodThatIsLeftAloneIsToldWhatToDo(t *testing.T) {
 			[]string{apiv1.AnnotationFailover, "kubectl delete pod --force"}},
 		"by an opt-out of a pod that mounts the volume twice": {
 			aNode(isLost, volumes(held("v")), using("p", []string{"v", "v"}, optsOut)), []string{apiv1.AnnotationFailover}},
+		"by an opt-out of the Node": {with(aNode(isLost, volumes(held("v")), using("p", []string{"v"})), nodeOptsOut),
+			[]string{"its Node has", apiv1.AnnotationFailover, "kubectl delete pod --force"}},
+		"by a pause": {aNode(isLost, volumes(held("v", isPaused)), using("p", []string{"v"})),
+			[]string{"AzVolume v has", apiv1.AnnotationPaused, "only Azure can fence"}},
 		"by an opt-out of the claim": {aNode(isLost, volumes(held("v")), using("p", []string{"v"}, claimOptsOut)),
 			[]string{"claim ns/v", apiv1.AnnotationFailover, "kubectl delete pod --force"}},
 	} {
@@ -242,6 +256,25 @@ func TestFailover(t *testing.T) {
 			using("p", []string{"v"})), "fence v; quarantine Add"},
 		"a release that Kubernetes asked for becomes a fence": {aNode(isLost, volumes(held("v", isUnpublished)),
 			using("p", []string{"v"})), "fence v; quarantine Add"},
+		"a Node that opts out keeps its volumes, also one without a pod": {
+			with(aNode(isLost, volumes(held("v"), held("w")), using("p", []string{"v"})), nodeOptsOut), "leave p:OptedOut"},
+		"a Node that opts out keeps them also if its VM is down": {
+			with(aNode(isDown, volumes(held("v")), using("p", []string{"v"})), nodeOptsOut), "leave p:OptedOut"},
+		"a Node that opts out keeps no volume that was unpublished": {
+			with(aNode(isLost, volumes(held("v", isUnpublished))), nodeOptsOut), "fence v; quarantine Add"},
+		"a Node that opts out later does not revoke a decision": {
+			with(aNode(isLost, volumes(held("v", isDecided)), using("p", []string{"v"})), nodeOptsOut), "quarantine Add"},
+		"a volume that is paused is not fenced by a detach": {
+			aNode(isLost, volumes(held("v", isPaused), held("w")), using("p", []string{"v"}), using("q", []string{"w"})),
+			"fence w; leave p:VolumePaused; quarantine Add"},
+		"a volume that is paused stays with its pod's other volumes": {
+			aNode(isLost, volumes(held("v", isPaused), held("w")), using("p", []string{"v", "w"})), "leave p:VolumePaused"},
+		"a volume of several nodes that is paused is not fenced": {
+			aNode(isLost, volumes(held("v", isMultiNode, isPaused)), using("p", []string{"v"})), "leave p:VolumePaused"},
+		"a volume that is paused is fenced by its reservation": {
+			aNode(isLost, volumes(held("v", isPaused, isReserved)), using("p", []string{"v"})), "fence v; quarantine Add"},
+		"a pause does not revoke a decision": {
+			aNode(isLost, volumes(held("v", isPaused, isDecided)), using("p", []string{"v"})), "quarantine Add"},
 		"a release that has its proof is not fenced": {aNode(isLost, volumes(held("v", isUnpublished, detached))), ""},
 		"nothing is done to a node that is alive":    {aNode(isAlive, volumes(held("v")), using("p", []string{"v"})), ""},
 		"nothing is done to a node that is silent":   {aNode(isSilent, volumes(held("v")), using("p", []string{"v"})), ""},

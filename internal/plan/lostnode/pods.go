@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/annotation"
 )
 
 // Pod is a pod on the node and its volumes.
@@ -23,7 +24,7 @@ type PodVolume struct {
 	Name string
 	// ReadOnly says that the pod cannot write to it.
 	ReadOnly bool
-	// OptOut is the annotation by which its PersistentVolumeClaim opts out of failover; see OptOut.
+	// OptOut is the annotation by which its PersistentVolumeClaim opts out of failover; see annotation.Failover.
 	OptOut string
 	// Unknown says that its PersistentVolumeClaim or its PersistentVolume was not found.
 	Unknown bool
@@ -47,7 +48,7 @@ func PodVolumeOf(
 		Unknown:  pv == nil,
 	}
 	if claim != nil {
-		found.OptOut = OptOut(claim.Annotations)
+		found.OptOut = annotation.Failover.Switched(claim.Annotations)
 	}
 	if found.Unknown {
 		return found
@@ -81,7 +82,7 @@ func inlineReadOnly(s corev1.VolumeSource) bool {
 // LeaveReasons returns the causes for which a pod is left alone.
 func LeaveReasons() []string {
 	return []string{apiv1.ReasonOptedOut, apiv1.ReasonNoOwner, apiv1.ReasonDaemonSet, apiv1.ReasonForeignVolume,
-		apiv1.ReasonUnknownVolume, apiv1.ReasonSharedVolume, apiv1.ReasonFencingHeldBack}
+		apiv1.ReasonUnknownVolume, apiv1.ReasonSharedVolume, apiv1.ReasonVolumePaused, apiv1.ReasonFencingHeldBack}
 }
 
 // OptOutEnds says, for the user, why a volume is fenced although its PersistentVolumeClaim opts out
@@ -119,7 +120,7 @@ func (p Pod) ours() []string {
 
 // leave says why a pod must be left alone because of itself. off is as in nodehealth.Judgement.Off.
 func (p Pod) leave(off bool) (string, string) {
-	if optOut := OptOut(p.Pod.Annotations); optOut != "" {
+	if optOut := annotation.Failover.Switched(p.Pod.Annotations); optOut != "" {
 		return apiv1.ReasonOptedOut, "it has " + optOut + optOutAdvice
 	}
 	for _, v := range p.Volumes {
@@ -154,20 +155,6 @@ func (p Pod) leave(off bool) (string, string) {
 	return "", ""
 }
 
-// OptOut returns the annotation by which a pod or a PersistentVolumeClaim opts out of failover, for the
-// user; "" if it does not. A value that is not known opts out, and the text says so.
-func OptOut(annotations map[string]string) string {
-	value, is := annotations[apiv1.AnnotationFailover]
-	switch {
-	case !is || value == apiv1.FailoverEnabled:
-		return ""
-	case value == apiv1.FailoverDisabled:
-		return "the annotation " + apiv1.AnnotationFailover + ": " + value
-	}
-	return fmt.Sprintf("the annotation %s: %.40q, which is neither %s nor %s and counts as %s", apiv1.AnnotationFailover, value,
-		apiv1.FailoverEnabled, apiv1.FailoverDisabled, apiv1.FailoverDisabled)
-}
-
 func controllerOf(p *corev1.Pod) string {
 	for _, o := range p.OwnerReferences {
 		if o.Controller != nil && *o.Controller {
@@ -179,7 +166,7 @@ func controllerOf(p *corev1.Pod) string {
 
 // optedOut reports whether anything on the node opted out.
 func (f *decision) optedOut() bool {
-	return slices.ContainsFunc(f.in.Pods, func(p Pod) bool {
+	return f.optOut != "" || slices.ContainsFunc(f.in.Pods, func(p Pod) bool {
 		reason, _ := p.leave(true)
 		return reason == apiv1.ReasonOptedOut
 	})
@@ -191,7 +178,10 @@ func (f *decision) judgePods() {
 	f.leave = make([]string, len(f.in.Pods))
 	messages := make([]string, len(f.in.Pods))
 	for i, p := range f.in.Pods {
-		if f.leave[i], messages[i] = p.leave(f.in.Health.Off()); f.leave[i] != "" {
+		if f.leave[i], messages[i] = p.leave(f.in.Health.Off()); f.leave[i] == "" {
+			f.leave[i], messages[i] = f.leaveOfNode(p)
+		}
+		if f.leave[i] != "" {
 			f.keep(p)
 		}
 	}
@@ -234,6 +224,23 @@ func (f *decision) undecided(p Pod) []string {
 		_, held := f.held[name]
 		return !held || f.decided[name] || f.proven[name]
 	})
+}
+
+// leaveOfNode says why a pod must be left alone because of its Node, or because a volume of it is paused.
+func (f *decision) leaveOfNode(p Pod) (reason, message string) {
+	kept := slices.DeleteFunc(p.ours(), func(name string) bool { return !f.kept[name] })
+	if len(kept) == 0 {
+		return "", ""
+	}
+	if f.optOut != "" {
+		return apiv1.ReasonOptedOut, "its Node has " + f.optOut + optOutAdvice
+	}
+	for _, name := range kept {
+		if paused := f.held[name].waitsForAzure(); paused != "" {
+			return apiv1.ReasonVolumePaused, "AzVolume " + name + " has " + paused + ", and only Azure can fence the node from it"
+		}
+	}
+	return "", ""
 }
 
 // keep records that the volumes of a pod remain with the node, except those for which a fence was

@@ -1,13 +1,13 @@
 package lostnode_test
 
 import (
-	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/annotation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/lostnode"
 )
 
@@ -64,7 +64,7 @@ func TestTheVolumeOfAClaim(t *testing.T) {
 	}{
 		"not found": {want: lostnode.PodVolume{Name: name, Unknown: true}},
 		"not bound, and opts out": {claim: optsOut, want: lostnode.PodVolume{Name: name, Unknown: true,
-			OptOut: lostnode.OptOut(optsOut.Annotations)}},
+			OptOut: annotation.Failover.Switched(optsOut.Annotations)}},
 		"of this driver": {claim: &corev1.PersistentVolumeClaim{}, pv: csi(false), volume: "vol",
 			want: lostnode.PodVolume{Name: name, Volume: "vol"}},
 		"that the pod reads": {readOnly: true, claim: &corev1.PersistentVolumeClaim{}, pv: csi(false), volume: "vol",
@@ -81,24 +81,5 @@ func TestTheVolumeOfAClaim(t *testing.T) {
 		if got := lostnode.PodVolumeOf(pod, v, test.claim, test.pv, test.volume); got != test.want {
 			t.Errorf("a claim %s: got %+v, want %+v", which, got, test.want)
 		}
-	}
-}
-
-func TestAnyValueButEnabledOptsOut(t *testing.T) {
-	t.Parallel()
-	for value, text := range map[string]string{
-		apiv1.FailoverEnabled:  "",
-		apiv1.FailoverDisabled: "/failover: disabled",
-		"Disabled":             `/failover: "Disabled", which is neither enabled nor disabled and counts as disabled`,
-		"false":                "counts as disabled",
-		"":                     "counts as disabled",
-	} {
-		got := lostnode.OptOut(map[string]string{apiv1.AnnotationFailover: value})
-		if (got == "") != (text == "") || !strings.Contains(got, text) {
-			t.Errorf("%q: got %q, want it to have %q", value, got, text)
-		}
-	}
-	if got := lostnode.OptOut(nil); got != "" {
-		t.Errorf("no annotation: got %q", got)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/annotation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 )
 
@@ -79,18 +80,11 @@ func evictFor(e *apiv1.MaintenanceEvent, pod Pod, now time.Time) (evict bool, in
 	return in <= 0, max(in, 0)
 }
 
-// stays reports whether a pod has an annotation by which it stays. A value that is not known counts as
-// one: the pod's author wanted something else than the default.
-func stays(pod Pod) bool {
-	value, is := pod.Annotations[apiv1.AnnotationMaintenance]
-	return is && value != apiv1.MaintenanceEvict
-}
-
 // movable reports whether a controller creates the pod again on another node, and the pod has not
 // opted out.
 func movable(pod Pod) bool {
 	if !pod.Replicated || pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded ||
-		pod.Status.Phase == corev1.PodFailed || stays(pod) {
+		pod.Status.Phase == corev1.PodFailed || annotation.Maintenance.Switched(pod.Annotations) != "" {
 		return false
 	}
 	for _, o := range pod.OwnerReferences {

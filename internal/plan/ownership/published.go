@@ -55,6 +55,13 @@ func PublishedTo(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment
 	return nodes
 }
 
+// MayPromote reports whether a node can become primary by its attachment without a request to Azure: its disk is
+// attached, or Azure has accepted that. a is nil if there is none.
+func MayPromote(a *apiv1.AzVolumeAttachment) bool {
+	return a != nil && a.DeletionTimestamp == nil && (a.Status.State == apiv1.AttachmentAttached || AttachAccepted(a)) &&
+		!Preempted(a) && !Copied(a)
+}
+
 // publishedMultiNode is for a volume without an ownership: the attachment is the record.
 func publishedMultiNode(volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, back func(node string) bool) bool {
 	switch {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/annotation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
@@ -34,7 +35,7 @@ type Step struct {
 	// Decisions in the order in which to carry them out.
 	Decisions []Decision
 	// Short says that fewer replicas exist or are being created than there should be, and no place
-	// was found. Why says why each node gets none.
+	// was found. Why says why each node gets none, or that the volume is paused.
 	Short bool
 	Why   string
 	// Guards are the replicas that would be deleted, and are not, because their nodes guard against
@@ -51,7 +52,7 @@ type Step struct {
 // the attachments alone.
 func MissesReplicas(in Input) bool {
 	s := stand(in)
-	return len(s.useful) < s.target.Floor && settled(in) == 0 && detour(in, s) == 0 && canTakeMore(in)
+	return annotation.Paused.Switched(in.Volume.Annotations) == "" && len(s.useful) < s.target.Floor && settled(in) == 0 && detour(in, s) == 0 && canTakeMore(in)
 }
 
 // Guard is a replica that is kept because of another node.
@@ -65,8 +66,11 @@ type Guard struct {
 // node that holds the ownership, or an attachment that is being deleted. It deletes no replica
 // whose node guards against a fenced node, whatever the reason: the data's safety (law 3) comes
 // before a drain, the clean-up and law 8. The replica is deleted after the fenced node's
-// attachment, whose end is an event of the volume.
+// attachment, whose end is an event of the volume. While the volume is paused it decides nothing.
 func Next(in Input) Step {
+	if paused := annotation.Paused.Switched(in.Volume.Annotations); paused != "" {
+		return Step{Why: "the AzVolume has " + paused}
+	}
 	step := next(in)
 	step.Decisions = slices.DeleteFunc(step.Decisions, func(d Decision) bool {
 		if d.Verb != Delete {

@@ -63,11 +63,15 @@ func TestReplicas(t *testing.T) {
 	releasedPV := &corev1.PersistentVolume{Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumeReleased}}
 	roomy := newNode("c", "1", slots(2), discouraged)
 	volume := objects.NewVolume
+	paused := func(v *apiv1.AzVolume) { v.Annotations = map[string]string{apiv1.AnnotationPaused: apiv1.PausedTrue} }
 	for name, test := range map[string]struct {
 		in   placement.Input
 		want []string
 	}{
 
+		"a volume that is paused gets no replica": {in(volume(held, paused), three, primary), nil},
+		"a volume that is paused keeps its replicas after the clean-up delay": {
+			in(volume(released(time.Hour), paused), three, replica("b")), nil},
 		"a primary gets its replica": {in(volume(held), three, primary), []string{"Create b: ReplicaPlaced"}},
 		"but not before it is attached itself (law 8)": {
 			in(volume(held), three, objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttaching)), nil},

@@ -13,6 +13,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/cause"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/refusal"
 )
 
 // Wait is why a node does not have a volume yet. The zero Wait belongs to a volume that no other
@@ -97,15 +98,18 @@ func WaitOf(in Input, node string) Wait {
 	if in.Volume != nil && in.Volume.Leaving() {
 		return deletion(in.Volume)
 	}
-	if in.Volume == nil || in.Volume.Spec.Access == apiv1.AccessMultiNode || in.Volume.Status.Primary == nil {
+	if in.Volume == nil {
 		return Wait{}
+	}
+	if in.Volume.Spec.Access == apiv1.AccessMultiNode || in.Volume.Status.Primary == nil {
+		return in.paused(node)
 	}
 	primary := in.Volume.Status.Primary
 	if primary.State == apiv1.OwnershipReleased {
 		return in.leftOver(node)
 	}
 	if primary.NodeName == node && !ownership.FenceDecided(in.Volume, node) {
-		return Wait{}
+		return in.paused(node)
 	}
 	w := Holder(in.Volume, in.attachment(primary.NodeName))
 	switch {
@@ -171,7 +175,16 @@ func (in Input) leftOver(node string) Wait {
 			return w.detach(a, "detached")
 		}
 	}
-	return Wait{}
+	return in.paused(node)
+}
+
+// paused is the wait for a disk that the node does not have while the volume is paused.
+func (in Input) paused(node string) Wait {
+	refused := refusal.Paused(in.Volume, "node "+node+" does not have the disk")
+	if refused == nil || ownership.MayPromote(in.attachment(node)) {
+		return Wait{}
+	}
+	return Wait{Cause: apiv1.ReasonVolumePaused, Key: "paused " + node, Failing: true, Message: refused.Error()}
 }
 
 // waitGrace is how long a pod waits before an event and the condition of its volume say why: a planned

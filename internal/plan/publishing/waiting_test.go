@@ -44,6 +44,7 @@ func TestWaiting(t *testing.T) {
 		Reason:  apiv1.ReasonFencingHeldBack,
 		Message: "2 of 4 nodes seem lost",
 	}}
+	paused := func(v *apiv1.AzVolume) { v.Annotations = map[string]string{apiv1.AnnotationPaused: apiv1.PausedTrue} }
 	multi := func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode }
 	held, releasing := objects.Owned("a", 4, apiv1.OwnershipHeld), objects.Owned("a", 4, apiv1.OwnershipReleasing)
 	released := objects.Owned("", 4, apiv1.OwnershipReleased)
@@ -65,8 +66,12 @@ func TestWaiting(t *testing.T) {
 		failing bool
 		cause   string
 	}{
-		"a volume without an AzVolume":        {},
-		"a released volume":                   {volume: objects.NewVolume(objects.Owned("", 4, apiv1.OwnershipReleased))},
+		"a volume without an AzVolume": {},
+		"a released volume":            {volume: objects.NewVolume(objects.Owned("", 4, apiv1.OwnershipReleased))},
+		"a paused volume at a node that does not have the disk": {volume: objects.NewVolume(released, paused), node: "b",
+			want: []string{"VolumePaused: node b", "requests nothing at Azure"}, failing: true, cause: apiv1.ReasonVolumePaused},
+		"a paused volume at a node that has the disk": {volume: objects.NewVolume(released, paused), attachment: attached(),
+			node: "a"},
 		"a volume that the node itself holds": {volume: objects.NewVolume(held), attachment: attached(), node: "a"},
 		"a volume of several nodes":           {volume: objects.NewVolume(multi), attachment: attached()},
 		"a volume of several nodes, whatever ownership it has": {volume: objects.NewVolume(multi, held),

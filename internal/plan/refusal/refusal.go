@@ -3,22 +3,38 @@
 package refusal
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/annotation"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
 // Reasons are the words with which the text of a refusal begins.
 var Reasons = []string{apiv1.ReasonFilesystemMismatch, apiv1.ReasonReservedElsewhere, apiv1.ReasonUsedOutsideCluster,
-	apiv1.ReasonWriteRefused}
+	apiv1.ReasonWriteRefused, apiv1.ReasonVolumePaused}
 
 const end = ": "
 
 // Errorf makes a FailedPrecondition whose text begins with the reason.
 func Errorf(reason string, format string, args ...any) *provisioner.Error {
 	return provisioner.Errorf(provisioner.FailedPrecondition, Text(reason, format), args...)
+}
+
+// Paused is the refusal of a call for which Azure would have to be asked about a paused volume, and nil for
+// another volume. It is Unavailable, which is final for no caller. attempted says what was refused.
+func Paused(v *apiv1.AzVolume, attempted string) error {
+	why := ""
+	if v != nil {
+		why = annotation.Paused.Switched(v.Annotations)
+	}
+	if why == "" {
+		return nil
+	}
+	return provisioner.Errorf(provisioner.Unavailable, "%s", Text(apiv1.ReasonVolumePaused, fmt.Sprintf(
+		"%s: AzVolume %s has %s, so the driver requests nothing at Azure for it", attempted, v.Name, why)))
 }
 
 // Text begins a text with the reason.

@@ -36,8 +36,12 @@ type Adopter struct {
 	Disks provisioner.Disks
 }
 
-// Disk reads a disk at Azure. It returns one without an ID if there is none.
+// Disk reads a disk at Azure. It returns one without an ID if there is none. While the disk's AzVolume is
+// paused it is refused.
 func (s *Adopter) Disk(ctx context.Context, handle volumehandle.Handle) (provisioner.Disk, error) {
+	if err := s.Unpaused(ctx, handle, "read disk "+handle.DiskName); err != nil {
+		return provisioner.Disk{}, err
+	}
 	disk, err := s.Disks.Get(ctx, handle.String())
 	if errors.Is(err, provisioner.NotFound) {
 		return provisioner.Disk{}, nil

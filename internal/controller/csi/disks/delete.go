@@ -18,6 +18,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/refusal"
 	"github.com/azuredisk-csi/azuredisk/internal/rpc/status"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
@@ -60,6 +61,9 @@ func (s *Provisioner) deleteVolume(ctx context.Context, handle volumehandle.Hand
 			return err
 		}
 		if err := s.awaitUnused(ctx, handle, v); err != nil {
+			return err
+		}
+		if err := refusal.Paused(v, "delete volume "+v.Name); err != nil {
 			return err
 		}
 		if err := s.discard(ctx, v); err != nil {

@@ -23,6 +23,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/parameters/volumeparams"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/refusal"
 	"github.com/azuredisk-csi/azuredisk/internal/rpc/status"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -71,6 +72,9 @@ func (s *Provisioner) created(ctx context.Context, handle volumehandle.Handle, a
 	}
 	if v.Leaving() {
 		return nil, grpcstatus.Errorf(codes.NotFound, "volume %s is being deleted", v.Name)
+	}
+	if err := refusal.Paused(v, "change volume "+v.Name); err != nil {
+		return nil, err
 	}
 	if v.Status.DiskID == "" {
 		return s.awaitCreated(ctx, v)

@@ -23,13 +23,14 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/refusal"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
 // ControllerPublishVolume acquires the ownership of a volume for a node, and makes the node's
 // attachment the primary. It returns when the disk is attached, or Azure has accepted to attach it;
-// the node waits until it is attached. On a node that has a replica, a publish costs one read and
+// the node waits until it is attached. Of a paused volume it is refused unless the node has the disk. On a node that has a replica, a publish costs one read and
 // two writes, and does not wait.
 func (s *Publisher) ControllerPublishVolume(ctx context.Context,
 	request *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
@@ -60,6 +61,9 @@ func (s *Publisher) publish(ctx context.Context, handle volumehandle.Handle, req
 	if err != nil {
 		return err
 	}
+	if err := s.unpaused(ctx, v, node); err != nil {
+		return err
+	}
 	epoch, acquired, err := s.mayPublish(ctx, v, node.Name)
 	if err != nil {
 		return err
@@ -88,6 +92,20 @@ func (s *Publisher) publish(ctx context.Context, handle volumehandle.Handle, req
 		return s.withdraw(ctx, handle, node.Name, err)
 	}
 	return err
+}
+
+// unpaused refuses to publish a paused volume to a node that does not have the disk: the node would hold the
+// ownership until the pause ends, and another one, with a replica, could not use the volume.
+func (s *Publisher) unpaused(ctx context.Context, v *apiv1.AzVolume, node identity.Identity) error {
+	refused := refusal.Paused(v, "publish volume "+v.Name+" to node "+node.Name)
+	if refused == nil {
+		return nil
+	}
+	a, err := s.Attachment(ctx, s.Client, v.Name, node.Name)
+	if err != nil || ownership.MayPromote(a) && !node.Another(a) {
+		return err
+	}
+	return refused
 }
 
 // mayPublish returns the epoch of the publish, and whether the node has acquired the ownership by

@@ -17,6 +17,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/pagetoken"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/refusal"
 	"github.com/azuredisk-csi/azuredisk/internal/rpc/status"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -32,7 +33,8 @@ const (
 // healthList is the kind of the list in its paging tokens.
 const healthList = "volume health"
 
-// ControllerGetVolumeHealth reports the faults of a volume. It asks Azure whether the disk exists.
+// ControllerGetVolumeHealth reports the faults of a volume. It asks Azure whether the disk exists, unless the
+// volume is paused.
 func (s *Lister) ControllerGetVolumeHealth(ctx context.Context,
 	request *csi.ControllerGetVolumeHealthRequest) (*csi.ControllerGetVolumeHealthResponse, error) {
 	handle, err := call.Volume(request.GetVolumeId())
@@ -54,7 +56,9 @@ func (s *Lister) healthOf(ctx context.Context, handle volumehandle.Handle) ([]*c
 	if err != nil {
 		return nil, err
 	}
-	_, err = s.Disks.Get(ctx, handle.String())
+	if refusal.Paused(v, "") == nil {
+		_, err = s.Disks.Get(ctx, handle.String())
+	}
 	missing := errors.Is(err, provisioner.NotFound)
 	switch {
 	case err != nil && !missing:
@@ -78,7 +82,7 @@ func diskMissing(handle volumehandle.Handle) *csi.VolumeHealth_VolumeHealthEntry
 
 // diskGone reports whether the disk of a volume that was created is not at Azure any more.
 func (s *Lister) diskGone(ctx context.Context, v *apiv1.AzVolume, left *int) bool {
-	if v.Status.DiskID == "" || v.Leaving() {
+	if v.Status.DiskID == "" || v.Leaving() || refusal.Paused(v, "") != nil {
 		return false
 	}
 	since := v.CreationTimestamp.Time

@@ -18,6 +18,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/csi/call"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/csi/topology"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/refusal"
 	"github.com/azuredisk-csi/azuredisk/internal/rpc/status"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -74,7 +75,10 @@ func (s *Lister) getVolume(ctx context.Context, id string, handle volumehandle.H
 	if err != nil {
 		return nil, err
 	}
-	disk, err := s.Disks.Get(ctx, handle.String())
+	var disk provisioner.Disk
+	if refusal.Paused(v, "") == nil {
+		disk, err = s.Disks.Get(ctx, handle.String())
+	}
 	switch {
 	case errors.Is(err, provisioner.NotFound) && (v == nil || v.Status.DiskID == ""):
 		return nil, grpcstatus.Errorf(codes.NotFound, "there is no disk %s", handle)

@@ -149,6 +149,9 @@ func cutAt(taken provisioner.Snapshot) time.Time {
 }
 
 func (s *Snapshotter) takeSnapshot(ctx context.Context, w wantedSnapshot) (provisioner.Snapshot, error) {
+	if err := s.Unpaused(ctx, w.source, "create snapshot "+w.target.Name); err != nil {
+		return provisioner.Snapshot{}, err
+	}
 	disk, err := s.Disks.Get(ctx, w.source.String())
 	if errors.Is(err, provisioner.NotFound) {
 		return s.takenBefore(ctx, w)
