@@ -19,7 +19,7 @@ const (
 	// minutes after its end, and forgets some.
 	kept = 5 * time.Minute
 	// most is how many problems are reported, as the CRD limits it.
-	most = 64
+	most = 8
 )
 
 // Source is one way to learn of a volume's problems. What it says replaces what it has said before.
