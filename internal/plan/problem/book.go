@@ -130,7 +130,8 @@ func (b *Book) Problems(now time.Time) []apiv1.VolumeProblem {
 			continue
 		}
 		worst := slices.MinFunc(lasting, func(a, b seen) int {
-			return cmp.Or(cmp.Compare(Rank(a.reason), Rank(b.reason)), a.since.Compare(b.since), cmp.Compare(a.message, b.message))
+			return cmp.Or(cmp.Compare(Rank(a.reason), Rank(b.reason)), a.since.Compare(b.since),
+				cmp.Compare(a.message, b.message))
 		})
 		all = append(all, apiv1.VolumeProblem{VolumeName: volume, Reason: worst.reason, Message: worst.message,
 			StartTime: metav1.NewTime(worst.since.Truncate(time.Second))}) // as the API server has it
