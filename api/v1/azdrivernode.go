@@ -165,11 +165,12 @@ type AzDriverNodeStatus struct {
 	LostWrites []LostWrites `json:"lostWrites,omitempty"`
 	// volumeProblems say what keeps a volume from being used on this node, or from leaving it, for longer
 	// than ten seconds. A volume may have one without an entry in stagedVolumes, while it cannot be
-	// staged. Only the node plug-in writes them, and removes them when they have ended.
+	// staged. Only the node plug-in writes them, and removes them when they have ended. It
+	// leaves out those beyond eight.
 	// +optional
 	// +listType=map
 	// +listMapKey=volumeName
-	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:MaxItems=8
 	VolumeProblems []VolumeProblem `json:"volumeProblems,omitempty"`
 	// maintenance is what Azure has announced for the VM, as the scheduled events of the instance
 	// metadata say; unset while the metadata has not answered. Only the node plug-in writes it, and
@@ -198,14 +199,16 @@ type VolumeProblem struct {
 	// +required
 	VolumeName string `json:"volumeName"`
 	// reason is the cause, as in "FilesystemFrozen"; docs/reference/reasons.md has all. More values may
-	// be added.
-	// +kubebuilder:validation:Pattern=`^[A-Z][A-Za-z]+$`
+	// be added. The controller makes the reason of a condition of it.
+	// +kubebuilder:validation:Pattern=`^[A-Za-z][A-Za-z0-9_]*$`
 	// +kubebuilder:validation:MaxLength=64
 	// +required
 	Reason string `json:"reason"`
-	// message is what the node plug-in has seen, with device and path.
+	// message is what the node plug-in has seen, with device and path. Other characters are left out, so
+	// that the largest report fits into etcd.
 	// +optional
-	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9 .,:;/_()='*-]*$`
+	// +kubebuilder:validation:MaxLength=256
 	Message string `json:"message,omitempty"`
 	// startTime is when it was first seen, by the node's clock.
 	// +required

@@ -98,6 +98,8 @@ const widest = "<"
 var fillers = map[string]string{
 	`^[A-Za-z0-9_]+$`:                          "A",
 	`^[A-Za-z0-9_]*$`:                          "A",
+	`^[A-Za-z][A-Za-z0-9_]*$`:                  "R",
+	`^[A-Za-z0-9 .,:;/_()='*-]*$`:              "a",
 	`^[A-Za-z0-9]*$`:                           "a",
 	`^[A-Za-z0-9-]*$`:                          "u",
 	`^[0-9]*$`:                                 "1",

@@ -81,7 +81,8 @@ func TestAHeldDeviceNamesItsHolder(t *testing.T) {
 	// As the mount of a container that has ended: it has no path any more, and its file is open.
 	hosttest.Run(t, "umount", "--lazy", target)
 	err := h.Devices().Flush(t.Context(), disk.Device)
-	if !errors.Is(err, provisioner.Conflict) || !errors.Is(err, provisioner.DeviceHeld) || !strings.Contains(err.Error(), "the loop device "+loop+" over ") {
+	if !errors.Is(err, provisioner.Conflict) || !errors.Is(err, provisioner.DeviceHeld) ||
+		!strings.Contains(err.Error(), "the loop device "+loop+" over ") {
 		t.Errorf("flush: %v, want Conflict that names %s", err, loop)
 	}
 	hosttest.Run(t, "losetup", "-d", loop)

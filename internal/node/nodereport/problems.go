@@ -1,6 +1,9 @@
 package nodereport
 
 import (
+	"regexp"
+	"strings"
+
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
@@ -13,7 +16,7 @@ import (
 // written otherwise.
 func (r *Reporter) Saw(volume string, source problem.Source, reason, message string) {
 	r.changeProblems(func(b *problem.Book) {
-		b.Saw(volume, source, reason, operation.ShortenTo(message, LongestMessage), r.options.Clock.Now())
+		b.Saw(volume, source, reason, plain(message), r.options.Clock.Now())
 	})
 }
 
@@ -24,6 +27,14 @@ func (r *Reporter) ForgetProblems(volume string) {
 
 // ReviewProblems ends the problems that were not seen again for long.
 func (r *Reporter) ReviewProblems() { r.changeProblems(func(*problem.Book) {}) }
+
+// unreported matches what the message of a problem cannot have.
+var unreported = regexp.MustCompile(`[^A-Za-z0-9 .,:;/_()='*-]+`)
+
+// plain is a text as the message of a problem.
+func plain(text string) string {
+	return strings.TrimSpace(unreported.ReplaceAllString(operation.ShortenTo(text, LongestReason), " "))
+}
 
 func (r *Reporter) changeProblems(change func(*problem.Book)) {
 	r.mu.Lock()

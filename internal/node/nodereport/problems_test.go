@@ -29,7 +29,7 @@ func TestAProblemIsWrittenOnceAndRemovedWhenItHasEnded(t *testing.T) {
 	}
 	<-r.wake // the condition of a process that is starting
 	saw := func(r *Reporter, reason string) {
-		r.Saw("v", problem.Mounted, reason, "words"+strings.Repeat("x", 2*LongestMessage))
+		r.Saw("v", problem.Mounted, reason, "words <\n…>"+strings.Repeat("x", 2*LongestReason))
 		r.ReviewProblems()
 	}
 	expect := func(r *Reporter, when, want string, most int) {
@@ -45,8 +45,8 @@ func TestAProblemIsWrittenOnceAndRemovedWhenItHasEnded(t *testing.T) {
 		got := ""
 		for _, p := range get(t, api).Status.VolumeProblems {
 			got += p.VolumeName + " " + p.Reason
-			if len(p.Message) > LongestMessage {
-				t.Errorf("%s: got a message of %d bytes, want at most %d", when, len(p.Message), LongestMessage)
+			if len(p.Message) > LongestReason {
+				t.Errorf("%s: got a message of %d bytes, want at most %d", when, len(p.Message), LongestReason)
 			}
 		}
 		if got != want || writes-before != most {

@@ -19,7 +19,7 @@ const (
 	// minutes after its end, and forgets some.
 	kept = 5 * time.Minute
 	// most is how many problems are reported, as the CRD limits it.
-	most = 64
+	most = 8
 )
 
 // Source is one way to learn of a volume's problems. What it says replaces what it has said before.
@@ -130,7 +130,8 @@ func (b *Book) Problems(now time.Time) []apiv1.VolumeProblem {
 			continue
 		}
 		worst := slices.MinFunc(lasting, func(a, b seen) int {
-			return cmp.Or(cmp.Compare(Rank(a.reason), Rank(b.reason)), a.since.Compare(b.since), cmp.Compare(a.message, b.message))
+			return cmp.Or(cmp.Compare(Rank(a.reason), Rank(b.reason)), a.since.Compare(b.since),
+				cmp.Compare(a.message, b.message))
 		})
 		all = append(all, apiv1.VolumeProblem{VolumeName: volume, Reason: worst.reason, Message: worst.message,
 			StartTime: metav1.NewTime(worst.since.Truncate(time.Second))}) // as the API server has it

@@ -156,12 +156,12 @@ func TestTheReportIsBounded(t *testing.T) {
 		}
 	}
 	got := b.Problems(now.Add(time.Minute))
-	if len(got) != 64 || !slices.IsSortedFunc(got, func(a, b apiv1.VolumeProblem) int {
+	if len(got) != 8 || !slices.IsSortedFunc(got, func(a, b apiv1.VolumeProblem) int {
 		if a.VolumeName < b.VolumeName {
 			return -1
 		}
 		return 1
 	}) {
-		t.Errorf("got %d problems, want the first 64 in the order of the volumes", len(got))
+		t.Errorf("got %d problems, want the first 8 in the order of the volumes", len(got))
 	}
 }
