@@ -64,6 +64,15 @@ const (
 	SteeredFalse      = "false"
 )
 
+// AnnotationSteering on a Pod with the value SteeringDisabled keeps the webhook from changing the pod, for
+// programs that compare a pod with its template. SteeringEnabled is as without the annotation. Any other value
+// counts as SteeringDisabled, and causes an event.
+const (
+	AnnotationSteering = GroupName + "/steering"
+	SteeringDisabled   = "disabled"
+	SteeringEnabled    = "enabled"
+)
+
 // AnnotationMaintenance on a Pod with the value MaintenanceStay keeps the driver from evicting the
 // pod before maintenance of its node. MaintenanceEvict is as without the annotation. Any other value
 // counts as MaintenanceStay, and causes an event.

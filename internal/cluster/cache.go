@@ -171,12 +171,13 @@ func outside(v corev1.Volume) corev1.Volume {
 }
 
 // keptAnnotations returns the annotations by which a pod or a claim opts out of the failover, and a
-// pod of moves before maintenance, the webhook's mark, and what a Node has for autoscalers, without
+// pod of moves before maintenance and of steering, the webhook's mark, and what a Node has for autoscalers, without
 // others.
 func keptAnnotations(annotations map[string]string) map[string]string {
 	var kept map[string]string
 	for _, key := range []string{
-		apiv1.AnnotationFailover, apiv1.AnnotationMaintenance, apiv1.AnnotationSteered, apiv1.AnnotationScaleDownDisabled,
+		apiv1.AnnotationFailover, apiv1.AnnotationMaintenance, apiv1.AnnotationSteered, apiv1.AnnotationSteering,
+		apiv1.AnnotationScaleDownDisabled,
 	} {
 		if value, is := annotations[key]; is {
 			if kept == nil {

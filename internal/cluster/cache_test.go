@@ -123,6 +123,7 @@ func TestTheCacheKeepsTheDriversOwnAnnotationsOfPods(t *testing.T) {
 	t.Parallel()
 	want := map[string]string{
 		apiv1.AnnotationFailover: "a", apiv1.AnnotationMaintenance: "b", apiv1.AnnotationSteered: "c",
+		apiv1.AnnotationSteering: "e",
 	}
 	pod := &corev1.Pod{}
 	pod.Annotations = maps.Clone(want)

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/annotation"
 )
 
 // steerPath is where the webhook answers.
@@ -85,6 +86,9 @@ func (w *webhook) steer(ctx context.Context, request admission.Request) (patch [
 	pod.Namespace = request.Namespace // A new pod may leave it to the request.
 	if !w.Ready() {
 		return nil, resultNotReady, nil
+	}
+	if annotation.Steering.Switched(pod.Annotations) != "" {
+		return nil, resultUnchanged, nil
 	}
 	volumes, err := w.Observer.Volumes(ctx, &pod)
 	if err != nil {

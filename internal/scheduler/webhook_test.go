@@ -135,6 +135,11 @@ func annotated(p *corev1.Pod) *corev1.Pod {
 	return p
 }
 
+func optsOut(p *corev1.Pod) *corev1.Pod {
+	p.Annotations = map[string]string{apiv1.AnnotationSteering: apiv1.SteeringDisabled}
+	return p
+}
+
 func TestTheWebhookMarksAPodWithoutPreferences(t *testing.T) {
 	t.Parallel()
 	_, config := startAPI(t, node("node-a"), claim("data", "pv", "ours"), volume("pv", driver, diskURI("data")))
@@ -172,6 +177,7 @@ func TestTheWebhookSteersAPod(t *testing.T) {
 		"of a clone": {pod("clone"), []string{
 			"steered: true", "50 kubernetes.io/hostname NotIn node-c", "50 topology.disk.csi.azure.com/zone In eastus-2",
 		}},
+		"that opts out":                        {optsOut(pod("data")), nil},
 		"of another driver's volume":           {pod("theirs"), nil},
 		"of a claim that is not known (yet)":   {pod("missing"), nil},
 		"without claims, if it comes this far": {pod(), nil},

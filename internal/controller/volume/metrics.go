@@ -8,6 +8,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	drivermetrics "github.com/azuredisk-csi/azuredisk/internal/metrics"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/annotation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 )
 
@@ -51,7 +52,8 @@ func newMetrics(registerer prometheus.Registerer, leading <-chan struct{}) (*met
 		drivermetrics.WhileLeading(leading, m.attachedGauge), drivermetrics.WhileLeading(leading, m.notSteeredGauge), m.removals)
 }
 
-// steering counts the pods of a replicated volume that the webhook has not seen.
+// steering counts the pods of a replicated volume that the webhook has not seen, without those that opt out
+// of steering.
 func (m *metrics) steering(volume string, pods []placement.PodView) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -62,7 +64,7 @@ func (m *metrics) steering(volume string, pods []placement.PodView) {
 	}
 	delete(m.notSteered, volume)
 	for _, view := range pods {
-		if view.Pod.Annotations[apiv1.AnnotationSteered] == "" {
+		if view.Pod.Annotations[apiv1.AnnotationSteered] == "" && annotation.Steering.Switched(view.Pod.Annotations) == "" {
 			m.notSteered[volume] = append(m.notSteered[volume], view.Pod.UID)
 			m.unseen[view.Pod.UID]++
 		}

@@ -25,7 +25,11 @@ func TestPodsThatTheWebhookHasNotSeenAreCountedOnce(t *testing.T) {
 		for name := range strings.FieldsSeq(names) {
 			name, steered, _ := strings.Cut(name, "=")
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(name)}}
-			if steered != "" {
+			switch steered {
+			case "":
+			case apiv1.SteeringDisabled:
+				pod.Annotations = map[string]string{apiv1.AnnotationSteering: steered}
+			default:
 				pod.Annotations = map[string]string{apiv1.AnnotationSteered: steered}
 			}
 			views = append(views, placement.PodView{Pod: pod})
@@ -43,6 +47,7 @@ func TestPodsThatTheWebhookHasNotSeenAreCountedOnce(t *testing.T) {
 		{"another pod", "log", "b d", 2},
 		{"the first volume has no pods", "data", "", 2},
 		{"the second volume has a new pod", "log", "e=true", 0},
+		{"a pod that opts out", "log", "f=disabled", 0},
 		{"a pod again", "log", "b", 1},
 	} {
 		m.steering(step.volume, pods(step.pods))

@@ -33,12 +33,14 @@ var (
 		Kinds: []string{Pod, Claim, Node}}
 	Maintenance = Annotation{Key: apiv1.AnnotationMaintenance, On: apiv1.MaintenanceEvict, Off: apiv1.MaintenanceStay,
 		Kinds: []string{Pod}}
+	Steering = Annotation{Key: apiv1.AnnotationSteering, On: apiv1.SteeringEnabled, Off: apiv1.SteeringDisabled,
+		Kinds: []string{Pod}}
 	// Paused switches the requests to Azure off, and so its value true is Off.
 	Paused = Annotation{Key: apiv1.AnnotationPaused, On: apiv1.PausedFalse, Off: apiv1.PausedTrue, Kinds: []string{Volume}}
 )
 
 // All returns the annotations that users set.
-func All() []Annotation { return []Annotation{Failover, Maintenance, Paused} }
+func All() []Annotation { return []Annotation{Failover, Maintenance, Steering, Paused} }
 
 // Switched returns the annotation by which an object switches the action off, for the user; "" if the object
 // does not.
