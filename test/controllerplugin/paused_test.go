@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -78,6 +79,7 @@ func TestAPausedVolumeIsHandedOverAndAzureIsAskedNothing(t *testing.T) {
 		p.Unstage("vol", "ps-b")
 		must(t, p.Unpublish(t.Context(), handle, "ps-b"))
 		tag(t, p)
+		time.Sleep(time.Hour) // which is longer than the clean-up delay, and is over at once
 		_, err = p.CSI.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: handle})
 		expectCode(t, err, codes.Unavailable, "VolumePaused: ")
 		p.Stop()

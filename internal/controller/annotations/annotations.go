@@ -68,7 +68,8 @@ func watch[T object](ctx context.Context, r *Reporter, kind string, of T) error 
 		}
 		for _, fault := range annotation.Faults(kind, after.GetAnnotations()) {
 			if !slices.Contains(was, fault) {
-				r.Events.Eventf(about(after), nil, corev1.EventTypeWarning, apiv1.ReasonAnnotationInvalid, "ReadAnnotation", "%s", fault)
+				r.Events.Eventf(about(after), nil, corev1.EventTypeWarning, apiv1.ReasonAnnotationInvalid, "ReadAnnotation",
+					"%s", fault)
 			}
 		}
 	})

@@ -99,7 +99,8 @@ func TestNoSlotIsTakenFromAPausedVolume(t *testing.T) {
 	other := objects.NewAttachment("a", apiv1.RolePrimary, 2, "")
 	other.Name = "other-a"
 	for _, taken := range []*apiv1.AzVolumeAttachment{replica, leaving} {
-		in := attaching.SlotInput{Attachment: other, MaxShares: 3, MaxDataDisks: 1, OnNode: []*apiv1.AzVolumeAttachment{taken, other}}
+		in := attaching.SlotInput{Attachment: other, MaxShares: 3, MaxDataDisks: 1,
+			OnNode: []*apiv1.AzVolumeAttachment{taken, other}}
 		if got := attaching.Slots(in); got.GiveWay == "" && !got.Wait {
 			t.Errorf("got %+v without a pause, want the slot", got)
 		}

@@ -106,7 +106,8 @@ func TestTheEndOfAPauseIsACondition(t *testing.T) {
 	in.Volume.Status = disk.Next(in).Status
 	in.Volume.Annotations, in.Now = nil, objects.Now.Add(time.Minute)
 	c := meta.FindStatusCondition(disk.Next(in).Status.Conditions, apiv1.VolumeConditionPaused)
-	if c == nil || c.Status != metav1.ConditionFalse || c.Reason != apiv1.ReasonNotPaused || !c.LastTransitionTime.Time.Equal(in.Now) {
+	if c == nil || c.Status != metav1.ConditionFalse || c.Reason != apiv1.ReasonNotPaused ||
+		!c.LastTransitionTime.Time.Equal(in.Now) {
 		t.Errorf("got condition %+v, want False since %s", c, in.Now)
 	}
 }
