@@ -101,12 +101,13 @@ func (d *diff) value(path, name string, before, after any) {
 
 // listKeys are the lists that have keys, by their names, as the schemas of the custom resources say.
 var listKeys = map[string]string{
-	"conditions":    "type",
-	"events":        "eventID",
-	"fenceResults":  "volumeName",
-	"fences":        "volumeName",
-	"lostWrites":    "volumeName",
-	"stagedVolumes": "volumeName",
+	"conditions":     "type",
+	"events":         "eventID",
+	"fenceResults":   "volumeName",
+	"fences":         "volumeName",
+	"lostWrites":     "volumeName",
+	"stagedVolumes":  "volumeName",
+	"volumeProblems": "volumeName",
 }
 
 // list changes the entries of a list, and reports false if it has no keys, or if entries change

@@ -132,7 +132,8 @@ func TestABusyMountNamesWhatIsBelow(t *testing.T) {
 	busy := func(what, want string) {
 		t.Helper()
 		err := h.Mounts().Unmount(t.Context(), target)
-		if !errors.Is(err, provisioner.Conflict) || !errors.Is(err, provisioner.MountBusy) || !strings.Contains(err.Error(), want) {
+		if !errors.Is(err, provisioner.Conflict) || !errors.Is(err, provisioner.MountBusy) ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want Conflict with the fault MountBusy that says %q", what, err, want)
 		}
 	}

@@ -736,7 +736,7 @@ func diskFaults() map[string]fault {
 			s.pod.DeletionTimestamp, s.pod.Finalizers = objects.Ago(time.Hour), []string{"test/keep"}
 		}), "FilesystemFrozen", "is frozen", "fsfreeze --unfreeze"},
 		"a filesystem that needs a person": {problemOn(newStage(), apiv1.ReasonFilesystemDamaged),
-			"FilesystemDamaged", "is damaged", "e2fsck -fy"},
+			"FilesystemDamaged", "is damaged", "repair-a-filesystem"},
 		"a device that is held where the pod was": {problemOn(newStage(), apiv1.ReasonDeviceHeld, func(s *stage) {
 			objects.Owned("a", 4, apiv1.OwnershipReleasing)(s.volume)
 		}), "DeviceHeld", "on node a cannot be released", "losetup -d"},
@@ -746,7 +746,8 @@ func diskFaults() map[string]fault {
 			"remove what the message names"},
 		"a node whose own disk is full": {problemOn(newStage(), apiv1.ReasonNodeDiskFull), "NodeDiskFull", "own disk is full",
 			"free space"},
-		"a device that is gone": {problemOn(newStage(), apiv1.ReasonDeviceGone, inUse), "DeviceGone", "is gone", "delete the pod"},
+		"a device that is gone": {problemOn(newStage(), apiv1.ReasonDeviceGone, inUse), "DeviceGone", "is gone",
+			"delete the pod"},
 		"a device that fails": {problemOn(newStage(), apiv1.ReasonReadFailed, inUse), "ReadFailed", "does not answer reads",
 			"look at the disk and the VM"},
 		"a disk that Azure does not delete": {changed(newStage(), claimAsked, func(s *stage) {

@@ -65,7 +65,8 @@ func (f Facts) pauses() []Finding {
 		if c := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionFailoverEnabled); c != nil &&
 			c.Status == metav1.ConditionFalse {
 			findings = append(findings, find(c.Reason, "The volumes of node %s stay there if it is lost.", name).
-				quoting(c.Message).seen(Evidence{Object: "AzDriverNode " + name, Says: c.Type + ": False", Since: moment(c.LastTransitionTime)}))
+				quoting(c.Message).seen(Evidence{Object: "AzDriverNode " + name, Says: c.Type + ": False",
+				Since: moment(c.LastTransitionTime)}))
 		}
 	}
 	return findings

@@ -31,6 +31,9 @@ func TestTheProblemOfAVolumeIsTheConditionUsable(t *testing.T) {
 			LastTransitionTime: metav1.NewTime(objects.Now.Add(-time.Hour))}
 	}
 	fine := is(metav1.ConditionTrue, apiv1.ReasonNoProblem, "")
+	on := func(node, reason, message string) *apiv1.AzDriverNode {
+		return problemOn(node, v.Name, reason, message)
+	}
 	for name, c := range map[string]struct {
 		before  *metav1.Condition
 		reports []*apiv1.AzDriverNode
@@ -38,20 +41,23 @@ func TestTheProblemOfAVolumeIsTheConditionUsable(t *testing.T) {
 		told, want string
 		age        time.Duration
 	}{
-		"nothing was ever reported":     {nil, nil, "", "", 0},
-		"nothing is reported":           {fine, nil, "", "True NoProblem ", time.Hour},
-		"a problem of another volume":   {fine, []*apiv1.AzDriverNode{problemOn("a", "w", held, "x")}, "", "True NoProblem ", time.Hour},
-		"a problem":                     {fine, []*apiv1.AzDriverNode{problemOn("a", v.Name, held, "x")}, held, "False DeviceHeld node a: x", time.Minute},
-		"a problem without a condition": {nil, []*apiv1.AzDriverNode{problemOn("a", v.Name, held, "x")}, held, "False DeviceHeld node a: x", time.Minute},
-		"it lasts": {is(metav1.ConditionFalse, held, "node a: x"), []*apiv1.AzDriverNode{problemOn("a", v.Name, held, "x")}, "",
+		"nothing was ever reported": {nil, nil, "", "", 0},
+		"nothing is reported":       {fine, nil, "", "True NoProblem ", time.Hour},
+		"a problem of another volume": {fine, []*apiv1.AzDriverNode{problemOn("a", "w", held, "x")}, "",
+			"True NoProblem ", time.Hour},
+		"a problem": {fine, []*apiv1.AzDriverNode{on("a", held, "x")}, held,
+			"False DeviceHeld node a: x", time.Minute},
+		"a problem without a condition": {nil, []*apiv1.AzDriverNode{on("a", held, "x")}, held,
+			"False DeviceHeld node a: x", time.Minute},
+		"it lasts": {is(metav1.ConditionFalse, held, "node a: x"), []*apiv1.AzDriverNode{on("a", held, "x")}, "",
 			"False DeviceHeld node a: x", time.Hour},
-		"its words change": {is(metav1.ConditionFalse, held, "node a: x"), []*apiv1.AzDriverNode{problemOn("a", v.Name, held, "y")}, "",
+		"its words change": {is(metav1.ConditionFalse, held, "node a: x"), []*apiv1.AzDriverNode{on("a", held, "y")}, "",
 			"False DeviceHeld node a: y", time.Hour},
-		"another cause": {is(metav1.ConditionFalse, held, "node a: x"), []*apiv1.AzDriverNode{problemOn("a", v.Name, frozen, "x")}, frozen,
+		"another cause": {is(metav1.ConditionFalse, held, "node a: x"), []*apiv1.AzDriverNode{on("a", frozen, "x")}, frozen,
 			"False FilesystemFrozen node a: x", time.Minute},
-		"the same on another node": {is(metav1.ConditionFalse, held, "node a: x"), []*apiv1.AzDriverNode{problemOn("b", v.Name, held, "x")},
+		"the same on another node": {is(metav1.ConditionFalse, held, "node a: x"), []*apiv1.AzDriverNode{on("b", held, "x")},
 			"", "False DeviceHeld node b: x", time.Hour},
-		"the worst of two nodes": {fine, []*apiv1.AzDriverNode{problemOn("a", v.Name, held, "x"), problemOn("b", v.Name, frozen, "y")},
+		"the worst of two nodes": {fine, []*apiv1.AzDriverNode{on("a", held, "x"), on("b", frozen, "y")},
 			frozen, "False FilesystemFrozen node b: y", time.Minute},
 		"it has ended": {is(metav1.ConditionFalse, held, "node a: x"), nil, apiv1.ReasonNoProblem, "True NoProblem ", 0},
 	} {

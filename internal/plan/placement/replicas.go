@@ -52,7 +52,8 @@ type Step struct {
 // the attachments alone.
 func MissesReplicas(in Input) bool {
 	s := stand(in)
-	return annotation.Paused.Switched(in.Volume.Annotations) == "" && len(s.useful) < s.target.Floor && settled(in) == 0 && detour(in, s) == 0 && canTakeMore(in)
+	return annotation.Paused.Switched(in.Volume.Annotations) == "" &&
+		len(s.useful) < s.target.Floor && settled(in) == 0 && detour(in, s) == 0 && canTakeMore(in)
 }
 
 // Guard is a replica that is kept because of another node.

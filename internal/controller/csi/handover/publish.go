@@ -30,8 +30,8 @@ import (
 
 // ControllerPublishVolume acquires the ownership of a volume for a node, and makes the node's
 // attachment the primary. It returns when the disk is attached, or Azure has accepted to attach it;
-// the node waits until it is attached. Of a paused volume it is refused unless the node has the disk. On a node that has a replica, a publish costs one read and
-// two writes, and does not wait.
+// the node waits until it is attached. Of a paused volume it is refused unless the node has the disk. On a
+// node that has a replica, a publish costs one read and two writes, and does not wait.
 func (s *Publisher) ControllerPublishVolume(ctx context.Context,
 	request *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
 	handle, err := call.Volume(request.GetVolumeId())
