@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -182,6 +183,35 @@ func TestNoSentenceIsInterpreted(t *testing.T) {
 	for file, of := range othersWords {
 		if !found[file] {
 			t.Errorf("%s: got no code that looks into %s, want it removed from the list", file, of)
+		}
+	}
+}
+
+var matcher = regexp.MustCompile(`\b(?:reason|state)(?:=|!=|=~|!~)"([^"]*)"`)
+
+// TestAlertsNameValuesThatExist finds a value of a label that an alert asks for, and that was renamed.
+func TestAlertsNameValuesThatExist(t *testing.T) {
+	values := map[string]bool{}
+	for _, file := range goFiles(t) {
+		if filepath.Dir(file) == "api/v1" {
+			visit(t, file, func(n ast.Node) {
+				if l, ok := n.(*ast.BasicLit); ok && l.Kind == token.STRING {
+					value, err := strconv.Unquote(l.Value)
+					expect.Must(t, err)
+					values[value] = true
+				}
+			})
+		}
+	}
+	found := matcher.FindAllStringSubmatch(read(t, "charts/azuredisk/files/rules.yaml"), -1)
+	if len(found) == 0 {
+		t.Error("got no rule that asks for a reason or a state, want some")
+	}
+	for _, m := range found {
+		for value := range strings.SplitSeq(m[1], "|") {
+			if !values[value] {
+				t.Errorf("rules.yaml: got %s, want a value that a constant of api/v1 has: %q", m[0], value)
+			}
 		}
 	}
 }
