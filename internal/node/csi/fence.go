@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -95,7 +96,7 @@ func (s *Server) AnswerFences(ctx context.Context, registerer prometheus.Registe
 			now[result.VolumeName] = true
 		}
 		for _, volumes := range []map[string]bool{before, now} {
-			for volume := range volumes {
+			for _, volume := range slices.Sorted(maps.Keys(volumes)) {
 				f.queue.Forget(volume)
 				f.queue.Add(volume)
 			}
