@@ -8,8 +8,9 @@ import apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 // reports keep what an earlier process has written.
 func (r *Reporter) SetMaintenance(announced *apiv1.NodeMaintenance) {
 	r.mu.Lock()
+	// The former announcements may be in a write that has not returned yet.
+	urgent := hasEvents(announced) || hasEvents(r.maintenance) || r.known != nil && hasEvents(r.known.Status.Maintenance)
 	r.maintenance, r.maintenanceSet = announced, true
-	urgent := hasEvents(announced) || r.known != nil && hasEvents(r.known.Status.Maintenance)
 	r.mu.Unlock()
 	if urgent {
 		r.wakeUp()
