@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/annotation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/maintenance"
 )
 
@@ -170,15 +171,11 @@ func outside(v corev1.Volume) corev1.Volume {
 	}}
 }
 
-// keptAnnotations returns the annotations by which a pod or a claim opts out of the failover, and a
-// pod of moves before maintenance and of steering, the webhook's mark, and what a Node has for autoscalers, without
-// others.
+// keptAnnotations returns the annotations that users set for the driver, the webhook's mark, and what a Node has
+// for autoscalers, without others.
 func keptAnnotations(annotations map[string]string) map[string]string {
 	var kept map[string]string
-	for _, key := range []string{
-		apiv1.AnnotationFailover, apiv1.AnnotationMaintenance, apiv1.AnnotationSteered, apiv1.AnnotationSteering,
-		apiv1.AnnotationScaleDownDisabled,
-	} {
+	keep := func(key string) {
 		if value, is := annotations[key]; is {
 			if kept == nil {
 				kept = map[string]string{}
@@ -186,6 +183,11 @@ func keptAnnotations(annotations map[string]string) map[string]string {
 			kept[key] = value
 		}
 	}
+	for _, a := range annotation.All() {
+		keep(a.Key)
+	}
+	keep(apiv1.AnnotationSteered)
+	keep(apiv1.AnnotationScaleDownDisabled)
 	return kept
 }
 

@@ -119,7 +119,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	step.Publish = publish
 	after = operation.Sooner(after, operation.Sooner(pause, rest))
 	err = r.act(ctx, o, step)
-	if err == nil || !waits(err) {
+	if !waits(err) {
 		r.waits.Forget(request)
 		return reconcile.Result{RequeueAfter: after}, errors.Join(explainErr, err)
 	}
@@ -128,7 +128,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 }
 
 // waits reports whether an error says of each call that failed that nothing is wrong: Azure, or a node, has not
-// done yet what the call waits for. Such a call is repeated, and is no failure of the reconciliation.
+// done yet what the call waits for. Such a call is repeated, and is no failure of the reconciliation. Without an
+// error nothing waits.
 func waits(err error) bool {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		return !slices.ContainsFunc(joined.Unwrap(), func(e error) bool { return !waits(e) })
@@ -286,7 +287,7 @@ func (r *Reconciler) publish(ctx context.Context, o observed, node string) error
 	if err == nil {
 		_, err = r.Publisher.ControllerPublishVolume(ctx, request)
 	}
-	if err != nil && waits(err) { // the call ended before the attach was accepted, and nothing has failed
+	if waits(err) { // the call ended before the attach was accepted, and nothing has failed
 		r.tell(o, node, corev1.EventTypeNormal, apiv1.ReasonWaitingForVolume,
 			fmt.Sprintf("volume %s is not attached to node %s yet: %s", name, node, describe(err)))
 	} else if err != nil {

@@ -195,7 +195,7 @@ func (in SlotInput) take(from, rivals []*apiv1.AzVolumeAttachment, full string) 
 	var replicas, leaving []*apiv1.AzVolumeAttachment
 	for _, a := range from {
 		switch {
-		case in.Paused != nil && in.Paused(a): // a person keeps its slot
+		case in.Paused != nil && in.Paused(a): // its disk is not detached, so it keeps the slot
 		case a.DeletionTimestamp != nil:
 			leaving = append(leaving, a)
 		case a.Spec.Role == apiv1.RoleReplica:
