@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -163,6 +164,8 @@ func (f filesystems) runE2fsck(ctx context.Context, device string, fs provisione
 	switch {
 	case ended.code&^corrected == 0:
 		return nil
+	case strings.Contains(ended.output, unsupportedFeature):
+		return f.unchecked(ctx, device, fs, ended.output)
 	case ended.code&uncorrected != 0:
 		return provisioner.Errorf(provisioner.FailedPrecondition,
 			"cannot use device %s: e2fsck cannot repair its %s filesystem automatically; repair it manually: %s", device, fs.Type,
@@ -170,6 +173,28 @@ func (f filesystems) runE2fsck(ctx context.Context, device string, fs provisione
 	default:
 		return provisioner.Errorf(provisioner.Unavailable, "e2fsck %s: exit code %d: %s", device, ended.code, ended.output)
 	}
+}
+
+// unsupportedFeature is what e2fsck says of a filesystem that a newer version of it has made. Its exit code then is
+// that of other failures.
+const unsupportedFeature = "has unsupported feature(s)"
+
+// unchecked decides about a filesystem that e2fsck cannot check. The kernel replays the journal of a clean one, and
+// refuses the features that it does not know itself.
+func (f filesystems) unchecked(ctx context.Context, device string, fs provisioner.Filesystem, output string) error {
+	clean, err := bounded(ctx, func() (bool, error) { return extIsClean(device) })
+	if err != nil {
+		return err
+	}
+	if !clean {
+		return provisioner.Errorf(provisioner.FailedPrecondition,
+			"cannot use device %s: its %s filesystem has errors, and this e2fsck does not know all features of it; "+
+				"repair it manually with the e2fsck of the system that made it: %s", device, fs.Type, output).
+			With(provisioner.FilesystemDamaged)
+	}
+	logr.FromContextOrDiscard(ctx).Info("a clean filesystem is used without a check: this e2fsck does not know all features of it",
+		"device", device, "output", output)
+	return nil
 }
 
 func isExt(fsType string) bool { return strings.HasPrefix(fsType, "ext") }

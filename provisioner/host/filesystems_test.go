@@ -284,6 +284,45 @@ func TestCheckRepairsWhatItCanAndAsksForTheRest(t *testing.T) {
 	}
 }
 
+func TestAFilesystemThatE2fsckDoesNotKnowIsUsedIfItIsClean(t *testing.T) {
+	const (
+		superblock    = 1024
+		state         = superblock + 58
+		featureCompat = superblock + 0x5c
+		unknown       = 0x20
+	)
+	fs := provisioner.Filesystem{Type: "ext4", UUID: uuid}
+	disk := hosttest.NewDisk(t, diskSize)
+	// Without checksums, e2fsck gets to the feature.
+	hosttest.Run(t, "mkfs.ext4", "-q", "-O", "^metadata_csum", "-U", uuid, disk.Device)
+	device, err := os.OpenFile(disk.Device, os.O_WRONLY|os.O_SYNC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer device.Close()
+	if _, err := device.WriteAt([]byte{unknown}, featureCompat+3); err != nil {
+		t.Fatal(err)
+	}
+	h := host.New(host.Options{})
+	if err := h.Filesystems().Check(t.Context(), disk.Device, fs); err != nil {
+		t.Errorf("a clean filesystem: %v, want no error", err)
+	}
+	target := filepath.Join(t.TempDir(), "mount")
+	if err := h.Mounts().Mount(t.Context(), disk.Device, target, fs.Type, nil); err != nil {
+		t.Errorf("the mount of it: %v", err)
+	}
+	if err := h.Mounts().Unmount(t.Context(), target); err != nil {
+		t.Fatal(err)
+	}
+	const valid, hasErrors = 1, 2
+	if _, err := device.WriteAt([]byte{valid | hasErrors}, state); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Filesystems().Check(t.Context(), disk.Device, fs); !errors.Is(err, provisioner.FilesystemDamaged) {
+		t.Errorf("one with errors: %v, want the fault FilesystemDamaged", err)
+	}
+}
+
 func TestBadArgumentsAndDevices(t *testing.T) {
 	fss := host.New(host.Options{}).Filesystems()
 	ctx := t.Context()
