@@ -92,6 +92,9 @@ type nodePlugin struct {
 func runNode(ctx context.Context, settings *config.Node) error {
 	log := ctrl.Log.WithName("node")
 	ctx = logr.NewContext(ctx, log)
+	if err := nodereport.CheckKubeletDir(settings.KubeletDir); err != nil {
+		return err
+	}
 	cfg, err := restConfig(&settings.Common)
 	if err != nil {
 		return err
@@ -152,6 +155,7 @@ func (p *nodePlugin) newNodes(ctx context.Context) *csinode.Server {
 		Namespace:    p.settings.Namespace,
 		Instance:     p.self.instance,
 		BootID:       p.self.bootID,
+		KubeletDir:   p.settings.KubeletDir,
 		Cluster:      p.self.cluster,
 		Client:       p.api,
 		Host:         p.machine,

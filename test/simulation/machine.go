@@ -180,6 +180,7 @@ func (m *machine) startPlugin() {
 		Namespace:    namespace,
 		Instance:     m.spec(),
 		BootID:       m.bootID(),
+		KubeletDir:   m.kubeletDir(),
 		Cluster:      clusterIdentity,
 		Client:       api,
 		Host:         host,

@@ -30,11 +30,13 @@ func ask[Q, A any](method func(*csinode.Server, context.Context, Q) (A, error), 
 func TestCodes(t *testing.T) {
 	const none = "nonsense"
 	stage := func(edit func(*csi.NodeStageVolumeRequest)) call {
-		request := &csi.NodeStageVolumeRequest{
-			VolumeId: volumeID, StagingTargetPath: "/staging", VolumeCapability: mountCapability("ext4"),
+		return func(m *machine, s *csinode.Server) error {
+			request := &csi.NodeStageVolumeRequest{
+				VolumeId: volumeID, StagingTargetPath: m.stagingPath(), VolumeCapability: mountCapability("ext4"),
+			}
+			edit(request)
+			return ask((*csinode.Server).NodeStageVolume, request)(m, s)
 		}
-		edit(request)
-		return ask((*csinode.Server).NodeStageVolume, request)
 	}
 	publish := func(edit func(*csi.NodePublishVolumeRequest)) call {
 		request := &csi.NodePublishVolumeRequest{
@@ -79,6 +81,9 @@ func TestCodes(t *testing.T) {
 			stage(func(r *csi.NodeStageVolumeRequest) { r.VolumeCapability = nil }),
 			stage(func(r *csi.NodeStageVolumeRequest) { r.VolumeCapability.AccessType = nil }),
 			stage(func(r *csi.NodeStageVolumeRequest) { r.VolumeCapability.AccessMode = nil }),
+		}},
+		"NodeStageVolume outside of the kubelet's directory": {want: codes.InvalidArgument, calls: []call{
+			stage(func(r *csi.NodeStageVolumeRequest) { r.StagingTargetPath = "/elsewhere/globalmount" }),
 		}},
 		"NodeStageVolume of a filesystem that cannot be used": {want: codes.InvalidArgument, calls: []call{
 			stage(func(r *csi.NodeStageVolumeRequest) { r.VolumeCapability = mountCapability("ntfs") }),

@@ -35,6 +35,8 @@ type Options struct {
 	Cluster provisioner.ClusterIdentity
 	// BootID of the running kernel.
 	BootID string
+	// KubeletDir is the kubelet's root directory. A staging path is below it.
+	KubeletDir string
 	// Client reads at the API server, never through a cache: MayStage needs the current objects.
 	Client client.WithWatch
 	Host   provisioner.Host

@@ -33,7 +33,7 @@ func (s *Server) stageRequested(ctx context.Context, request *csi.NodeStageVolum
 		return provisioner.Errorf(provisioner.InvalidArgument, "volume_id is missing")
 	}
 	path := request.GetStagingTargetPath()
-	if err := usage.CheckPath("staging_target_path", path); err != nil {
+	if err := usage.CheckStagingPath(path, s.options.KubeletDir); err != nil {
 		return err
 	}
 	use, err := usage.Read(request.GetVolumeId(), request.GetVolumeCapability(), request.GetVolumeContext())

@@ -152,6 +152,7 @@ func (m *machine) start() *csinode.Server {
 		DriverName:   driverName,
 		Namespace:    namespace,
 		BootID:       m.bootID,
+		KubeletDir:   m.dir,
 		Cluster:      thisCluster,
 		Client:       m.api,
 		Host:         m.host,

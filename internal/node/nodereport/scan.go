@@ -113,6 +113,20 @@ func rebuilt(name string, record Record, found findings) apiv1.StagedVolume {
 	return entry
 }
 
+// CheckKubeletDir reports a kubelet's directory that is a link. The kernel lists mounts by paths without links, so a
+// Scanner would not find what is staged below it.
+func CheckKubeletDir(dir string) error {
+	resolved, err := filepath.EvalSymlinks(dir)
+	switch {
+	case err != nil:
+		return fmt.Errorf("kubelet-dir: %w", err)
+	case resolved != filepath.Clean(dir):
+		return fmt.Errorf("kubelet-dir: %q is a link to %q: set node.kubeletDir (--kubelet-dir) and the --root-dir of the kubelet to %[2]q",
+			dir, resolved)
+	}
+	return nil
+}
+
 // Scanner finds the volumes that are staged on this node.
 type Scanner struct {
 	// KubeletDir as in "/var/lib/kubelet".

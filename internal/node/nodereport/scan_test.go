@@ -3,6 +3,7 @@ package nodereport
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -22,6 +23,27 @@ const (
 	oldBootID = "boot-1"
 	volumeID  = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/PVC-1"
 )
+
+func TestTheKubeletsDirectoryIsNoLink(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubelet, link := filepath.Join(dir, "kubelet"), filepath.Join(dir, "link")
+	if err := errors.Join(os.Mkdir(kubelet, 0o700), os.Symlink(kubelet, link)); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		kubelet:                     "",
+		kubelet + "/":               "",
+		link:                        fmt.Sprintf("the --root-dir of the kubelet to %q", kubelet),
+		filepath.Join(dir, "other"): "no such file",
+	} {
+		if err := CheckKubeletDir(path); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("CheckKubeletDir(%q): %v, want an error with %q", path, err, want)
+		}
+	}
+}
 
 func TestCompare(t *testing.T) {
 	fs := &provisioner.Filesystem{Type: "ext4", UUID: "u"}

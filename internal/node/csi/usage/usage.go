@@ -134,6 +134,20 @@ func CheckPath(name, path string) error {
 	return nil
 }
 
+// CheckStagingPath checks the staging path of a volume that is about to be staged. After a loss of its records the
+// node finds only what is mounted below the kubelet's directory, and a report without a mount is a proof.
+func CheckStagingPath(path, kubeletDir string) error {
+	const name = "staging_target_path"
+	if err := CheckPath(name, path); err != nil {
+		return err
+	}
+	if !strings.HasPrefix(path, strings.TrimSuffix(filepath.Clean(kubeletDir), "/")+"/") {
+		return provisioner.Errorf(provisioner.InvalidArgument,
+			"%s %q: must be below %q: set node.kubeletDir (--kubelet-dir) to the --root-dir of the kubelet", name, path, kubeletDir)
+	}
+	return nil
+}
+
 // ParseID parses a volume ID. An ID that is not a disk's names a volume that does not exist.
 func ParseID(id string) (volumehandle.Handle, error) {
 	disk, err := volumehandle.Parse(id)

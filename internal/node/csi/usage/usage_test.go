@@ -149,3 +149,16 @@ func TestAPathIsAbsoluteAndClean(t *testing.T) {
 		}
 	}
 }
+
+func TestAStagingPathIsBelowTheKubeletsDirectory(t *testing.T) {
+	for path, accepted := range map[string]bool{
+		"/data/kubelet/plugins/globalmount": true, "/data/kubelet": false, "/data/kubelet2/globalmount": false,
+		"/var/lib/kubelet/globalmount": false, "globalmount": false,
+	} {
+		for _, dir := range []string{"/data/kubelet", "/data/kubelet/"} {
+			if err := usage.CheckStagingPath(path, dir); (err == nil) != accepted || err != nil && !errors.Is(err, provisioner.InvalidArgument) {
+				t.Errorf("%q below %q: %v, want accepted %t", path, dir, err, accepted)
+			}
+		}
+	}
+}
