@@ -222,6 +222,10 @@ func claimFaults() map[string]fault {
 			ready := newSnapshot("daily", "azuredisk", map[string]any{"readyToUse": true})
 			s.pod, s.more = nil, append(s.more, newSnapshot("broken", "gone", nil), ready)
 		}), "FinalizerWaits", "source of snapshots that are not complete: broken", "azuredisk why snapshot broken -n shop"},
+		"a claim that was a source of a snapshot that never completed": {changed(newStage(), claimAsked, func(s *stage) {
+			s.claim.DeletionTimestamp, s.claim.Finalizers = objects.Ago(time.Minute), []string{explain.FinalizerSnapshot}
+			s.pod, s.more = nil, append(s.more, newSnapshot("daily", "azuredisk", map[string]any{"readyToUse": true}))
+		}), "FinalizerWaits", "which snapshot-controller has set", "kubectl patch pvc data -n shop"},
 		"a clone of a claim that does not exist": {pending(func(s *stage) {
 			s.claim.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "gone"}
 			s.event(explain.KindClaim, "data", "ProvisioningFailed", "error getting PVC gone from api server")
