@@ -52,7 +52,7 @@ func TestSanity(t *testing.T) {
 	config.Address = "unix://" + s.Nodes[0].Socket
 	config.ControllerAddress = "unix://" + s.ControllerSocket
 	config.TargetPath = filepath.Join(s.Dir, "sanity-target")
-	config.StagingPath = filepath.Join(s.Dir, "sanity-staging")
+	config.StagingPath = filepath.Join(filepath.Dir(s.Nodes[0].Socket), "sanity-staging")
 	config.TestVolumeSize = 1 << 30
 	config.TestVolumeAccessType = *access
 	config.TestVolumeParameters = map[string]string{"skuName": "StandardSSD_LRS"}

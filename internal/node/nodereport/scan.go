@@ -118,6 +118,8 @@ func rebuilt(name string, record Record, found findings) apiv1.StagedVolume {
 func CheckKubeletDir(dir string) error {
 	resolved, err := filepath.EvalSymlinks(dir)
 	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil // a directory that is still to be made is no link
 	case err != nil:
 		return fmt.Errorf("kubelet-dir: %w", err)
 	case resolved != filepath.Clean(dir):
