@@ -156,7 +156,8 @@ func TestAStagingPathIsBelowTheKubeletsDirectory(t *testing.T) {
 		"/var/lib/kubelet/globalmount": false, "globalmount": false,
 	} {
 		for _, dir := range []string{"/data/kubelet", "/data/kubelet/"} {
-			if err := usage.CheckStagingPath(path, dir); (err == nil) != accepted || err != nil && !errors.Is(err, provisioner.InvalidArgument) {
+			err := usage.CheckStagingPath(path, dir)
+			if (err == nil) != accepted || err != nil && !errors.Is(err, provisioner.InvalidArgument) {
 				t.Errorf("%q below %q: %v, want accepted %t", path, dir, err, accepted)
 			}
 		}
