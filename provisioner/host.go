@@ -141,8 +141,8 @@ type Filesystems interface {
 	// manually; Conflict while anything holds the device; InvalidArgument for a type that cannot be
 	// made.
 	Renew(ctx context.Context, device string, fs Filesystem, uuid string) error
-	// Check replays the journal and repairs what can be repaired without questions. It leaves a filesystem
-	// as it is whose features the host's program does not know, if its superblock calls it clean.
+	// Check replays the journal and repairs what can be repaired without questions. A clean
+	// filesystem with features that the host's program does not know is left as it is.
 	// Errors: FailedPrecondition with the fault FilesystemDamaged if the filesystem must be repaired
 	// manually.
 	Check(ctx context.Context, device string, fs Filesystem) error

@@ -78,7 +78,8 @@ func (n *Node) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&n.NodeName, "node-name", "", "name of the Node that this plug-in runs on (required)")
 	flags.StringVar(&n.Endpoint, "endpoint", "unix:///var/lib/kubelet/plugins/"+DriverName+"/csi.sock",
 		"CSI `endpoint`; the kubelet must see the socket under the same path")
-	flags.StringVar(&n.KubeletDir, "kubelet-dir", "/var/lib/kubelet", "root `directory` of the kubelet, as its --root-dir; not a link")
+	flags.StringVar(&n.KubeletDir, "kubelet-dir", "/var/lib/kubelet",
+		"root `directory` of the kubelet, as its --root-dir; not a link")
 	flags.StringVar(&n.StateDir, "state-dir", "",
 		"`directory` that outlives the pod, for what the node's mounts do not show; empty for staged/ beside the CSI socket")
 	flags.BoolVar(&n.Register, "register", true, "register with the kubelet")

@@ -89,10 +89,12 @@ func (f Facts) terminating(v *Volume) Finding {
 				v.Namespace).seen(since)
 	case slices.Equal(finalizers, []string{FinalizerSnapshot}):
 		// snapshot-controller forgets it when such a snapshot is deleted.
-		return find(apiv1.ReasonFinalizerWaits, "The claim is being deleted, and finalizer %s keeps it, which snapshot-controller has set.",
-			FinalizerSnapshot).
+		return find(apiv1.ReasonFinalizerWaits,
+			"The claim is being deleted, and finalizer %s keeps it, which snapshot-controller has set.", FinalizerSnapshot).
 			then("if no incomplete VolumeSnapshot of the claim is left, remove the finalizer: "+
-				`kubectl patch pvc %s -n %s --type=merge -p '{"metadata":{"finalizers":null}}'`, v.Claim.Name, v.Namespace).seen(since)
+				`kubectl patch pvc %s -n %s --type=merge -p '{"metadata":{"finalizers":null}}'`,
+				v.Claim.Name, v.Namespace).
+			seen(since)
 	case len(finalizers) > 0:
 		return find(apiv1.ReasonFinalizerWaits, "The claim is being deleted, and finalizers keep it: %s.",
 			strings.Join(finalizers, ", ")).

@@ -123,8 +123,8 @@ func CheckKubeletDir(dir string) error {
 	case err != nil:
 		return fmt.Errorf("kubelet-dir: %w", err)
 	case resolved != filepath.Clean(dir):
-		return fmt.Errorf("kubelet-dir: %q is a link to %q: set node.kubeletDir (--kubelet-dir) and the --root-dir of the kubelet to %[2]q",
-			dir, resolved)
+		return fmt.Errorf("kubelet-dir: %q is a link to %q: "+
+			"set node.kubeletDir (--kubelet-dir) and the --root-dir of the kubelet to %[2]q", dir, resolved)
 	}
 	return nil
 }

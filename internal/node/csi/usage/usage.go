@@ -143,7 +143,8 @@ func CheckStagingPath(path, kubeletDir string) error {
 	}
 	if !strings.HasPrefix(path, strings.TrimSuffix(filepath.Clean(kubeletDir), "/")+"/") {
 		return provisioner.Errorf(provisioner.InvalidArgument,
-			"%s %q: must be below %q: set node.kubeletDir (--kubelet-dir) to the --root-dir of the kubelet", name, path, kubeletDir)
+			"%s %q: must be below %q: set node.kubeletDir (--kubelet-dir) to the --root-dir of the kubelet",
+			name, path, kubeletDir)
 	}
 	return nil
 }
