@@ -137,6 +137,19 @@ func VolumeOf(o client.Object, driverName string) string {
 	return handle.VolumeName()
 }
 
+// DiskNamedBy returns the volume handle of a PersistentVolume of the driver, "" for another's. One of
+// the in-tree plug-in, which the cache does not have, is the driver's if it has the usual name:
+// Kubernetes translates it.
+func DiskNamedBy(pv *corev1.PersistentVolume, driverName string) string {
+	switch {
+	case pv.Spec.CSI != nil && strings.EqualFold(pv.Spec.CSI.Driver, driverName):
+		return pv.Spec.CSI.VolumeHandle
+	case pv.Spec.AzureDisk != nil && driverName == apiv1.GroupName:
+		return pv.Spec.AzureDisk.DataDiskURI
+	}
+	return ""
+}
+
 // PodNodeKeys are the keys of the index PodNode.
 func PodNodeKeys(o client.Object) []string {
 	if p, ok := o.(*corev1.Pod); ok && p.Spec.NodeName != "" {

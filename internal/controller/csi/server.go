@@ -91,7 +91,7 @@ func New(o Options) (*Server, error) {
 		Namespace: o.Namespace,
 	}
 	calls := call.New(o.Clock, o.WaitTimeout)
-	adopter := &adoption.Adopter{Records: stored, Disks: o.Disks}
+	adopter := &adoption.Adopter{Records: stored, Disks: o.Disks, DriverName: o.DriverName}
 	key := topology.KeyOf(o.DriverName)
 	publisher, err := handover.New(adopter, calls, o.Clock, o.Metrics)
 	if err != nil {

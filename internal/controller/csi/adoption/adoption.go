@@ -34,6 +34,8 @@ import (
 type Adopter struct {
 	*cluster.Records
 	Disks provisioner.Disks
+	// DriverName by which PersistentVolumes name the driver.
+	DriverName string
 }
 
 // Disk reads a disk at Azure. It returns one without an ID if there is none. While the disk's AzVolume is
@@ -87,6 +89,12 @@ func (s *Adopter) adopt(
 	}
 	if disk.ID == "" {
 		return nil, provisioner.Errorf(provisioner.NotFound, "there is no disk %s", handle)
+	}
+	// The access pattern cannot be changed later, and the caller may only guess it.
+	if len(described) == 0 {
+		if described, err = s.describedNow(ctx, handle); err != nil {
+			return nil, err
+		}
 	}
 	// A PersistentVolume is an administrator's. A request may be made for a pod that names the disk.
 	if len(described) > 0 && (attributes == nil || !named(described, attributes)) {
@@ -198,13 +206,31 @@ func (s *Adopter) described(ctx context.Context, handle volumehandle.Handle) ([]
 		if pv == nil {
 			continue
 		}
-		disk, attributes := describe(pv)
-		if of, err := volumehandle.Parse(disk); err != nil || !of.Same(handle) {
-			continue
-		}
-		described = append(described, description{attributes: attributes, access: usedAs(pv)})
+		described = s.describe(described, pv, handle)
 	}
 	return described, nil
+}
+
+// describedNow is described without the cache, which may not have a new PersistentVolume yet. It lists
+// every PersistentVolume of the cluster.
+func (s *Adopter) describedNow(ctx context.Context, handle volumehandle.Handle) ([]description, error) {
+	var list corev1.PersistentVolumeList
+	if err := s.Reader.List(ctx, &list); err != nil {
+		return nil, fmt.Errorf("list PersistentVolumes: %w", err)
+	}
+	var described []description
+	for i := range list.Items {
+		described = s.describe(described, &list.Items[i], handle)
+	}
+	return described, nil
+}
+
+// describe appends what a PersistentVolume says of a disk, if it is of that disk.
+func (s *Adopter) describe(described []description, pv *corev1.PersistentVolume, handle volumehandle.Handle) []description {
+	if of, err := volumehandle.Parse(cluster.DiskNamedBy(pv, s.DriverName)); err != nil || !of.Same(handle) {
+		return described
+	}
+	return append(described, description{attributes: attributesOf(pv), access: usedAs(pv)})
 }
 
 // named reports whether one of the PersistentVolumes names the caching mode that attributes name.
@@ -217,25 +243,23 @@ func named(described []description, attributes map[string]string) bool {
 	})
 }
 
-// describe returns the handle and the attributes of a PersistentVolume. An in-tree PersistentVolume
-// is translated as Kubernetes does it.
-func describe(pv *corev1.PersistentVolume) (handle string, attributes map[string]string) {
+// attributesOf returns the attributes of a PersistentVolume. An in-tree PersistentVolume is
+// translated as Kubernetes does it.
+func attributesOf(pv *corev1.PersistentVolume) map[string]string {
+	attributes := map[string]string{}
 	switch source := pv.Spec.PersistentVolumeSource; {
 	case source.CSI != nil:
-		attributes = map[string]string{"fsType": source.CSI.FSType}
+		attributes["fsType"] = source.CSI.FSType
 		maps.Copy(attributes, source.CSI.VolumeAttributes)
-		return source.CSI.VolumeHandle, attributes
 	case source.AzureDisk != nil:
-		attributes = map[string]string{}
 		if mode := source.AzureDisk.CachingMode; mode != nil {
 			attributes["cachingMode"] = string(*mode)
 		}
 		if fs := source.AzureDisk.FSType; fs != nil {
 			attributes["fsType"] = *fs
 		}
-		return source.AzureDisk.DataDiskURI, attributes
 	}
-	return "", nil
+	return attributes
 }
 
 // usedAs returns the access pattern that follows from the access modes and the volume mode of a

@@ -119,7 +119,7 @@ func newWorld(t *testing.T) *world {
 		Namespace: namespace,
 	}
 	var err error
-	w.publisher, err = handover.New(&adoption.Adopter{Records: records, Disks: disks{w.cloud.Disks(), w}},
+	w.publisher, err = handover.New(&adoption.Adopter{Records: records, Disks: disks{w.cloud.Disks(), w}, DriverName: driverName},
 		call.New(clock.RealClock{}, time.Minute), clock.RealClock{}, w.metrics)
 	w.must(err)
 	w.publisher.ByVolumeAttachments = true

@@ -83,7 +83,7 @@ func (s *Lister) inventory(ctx context.Context) ([]listed, error) {
 	var all []listed
 	ids, listedNames := map[string]bool{}, map[string]bool{}
 	for i := range pvs.Items {
-		id := s.handleOfPV(&pvs.Items[i])
+		id := cluster.DiskNamedBy(&pvs.Items[i], s.DriverName)
 		handle, err := volumehandle.Parse(id)
 		if err != nil || ids[id] { // such a handle was never that of a disk
 			continue
@@ -110,18 +110,6 @@ func (s *Lister) inventory(ctx context.Context) ([]listed, error) {
 		}
 	}
 	return all, nil
-}
-
-// handleOfPV returns the volume handle of a PersistentVolume of the driver, "" for another's. Those
-// of the in-tree plug-in are translated to the driver of the usual name, by Kubernetes.
-func (s *Lister) handleOfPV(pv *corev1.PersistentVolume) string {
-	switch {
-	case pv.Spec.CSI != nil && strings.EqualFold(pv.Spec.CSI.Driver, s.DriverName):
-		return pv.Spec.CSI.VolumeHandle
-	case pv.Spec.AzureDisk != nil && s.DriverName == apiv1.GroupName:
-		return pv.Spec.AzureDisk.DataDiskURI
-	}
-	return ""
 }
 
 // look makes the entries of one call.
