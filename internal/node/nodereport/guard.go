@@ -26,11 +26,14 @@ const guardSuffix = ".guard"
 
 // Guard returns the record of the reservation of a volume.
 func (r Records) Guard(volume string) (guard Guard, found bool, err error) {
-	return read[Guard](r.guardPath(volume))
+	return read[Guard](r, r.guardPath(volume))
 }
 
 // Guards returns the volumes with a Guard.
 func (r Records) Guards() (volumes []string, err error) {
+	if err := r.access("list guards"); err != nil {
+		return nil, err
+	}
 	entries, err := os.ReadDir(r.Dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list records of reservations: %w", err)

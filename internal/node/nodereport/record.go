@@ -81,15 +81,27 @@ const recordSuffix = ".json"
 type Records struct {
 	// Dir is created by the first write.
 	Dir string
+	// Fails returns the error of an access, in tests; nil for none.
+	Fails func(access string) error
 }
 
-// Get returns the record of a volume.
+func (r Records) access(name string) error {
+	if r.Fails == nil {
+		return nil
+	}
+	return r.Fails(name)
+}
+
+// Get returns the record of a volume. If there is none, or it cannot be read, the record is empty, and has no boot ID.
 func (r Records) Get(volume string) (record Record, found bool, err error) {
-	return read[Record](r.path(volume))
+	return read[Record](r, r.path(volume))
 }
 
-func read[T any](path string) (content T, found bool, err error) {
+func read[T any](r Records, path string) (content T, found bool, err error) {
 	var none T
+	if err := r.access("read a record"); err != nil {
+		return none, false, err
+	}
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return none, false, nil
@@ -109,7 +121,7 @@ func read[T any](path string) (content T, found bool, err error) {
 // nor remove what it found.
 var ErrOtherDisk = errors.New("the name belongs to another disk")
 
-// Of returns the record of a disk. Errors: ErrOtherDisk if the record is another disk's.
+// Of returns the record of a disk, as Get does. Errors: ErrOtherDisk if the record is another disk's.
 func (r Records) Of(disk volumehandle.Handle) (record Record, found bool, err error) {
 	record, found, err = r.Get(disk.VolumeName())
 	if err != nil || !found {
@@ -125,6 +137,9 @@ func (r Records) Of(disk volumehandle.Handle) (record Record, found bool, err er
 
 // List returns all records.
 func (r Records) List() (map[string]Record, error) {
+	if err := r.access("list records"); err != nil {
+		return nil, err
+	}
 	entries, err := os.ReadDir(r.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -153,6 +168,9 @@ func (r Records) List() (map[string]Record, error) {
 func (r Records) Put(record Record) error { return r.put(r.path(record.VolumeName), record) }
 
 func (r Records) put(path string, record any) error {
+	if err := r.access("write a record"); err != nil {
+		return err
+	}
 	raw, err := json.Marshal(record)
 	if err != nil {
 		return fmt.Errorf("encode record of volume: %w", err)
@@ -173,6 +191,9 @@ func (r Records) put(path string, record any) error {
 func (r Records) Delete(volume string) error { return r.remove(r.path(volume)) }
 
 func (r Records) remove(path string) error {
+	if err := r.access("remove a record"); err != nil {
+		return err
+	}
 	err := os.Remove(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -49,9 +49,15 @@ type Host struct {
 	Opened       bool
 	ProtectFails error
 	Broken       error
+	// Sequence of the device, as in provisioner.Device.
+	Sequence uint64
+	// Holds is how many holds of devices have not ended.
+	Holds int
 	// Options of the last mount.
 	Options string
-	Formats int
+	// Formats is how many filesystems were made, FormatOptions are those of the last one.
+	Formats       int
+	FormatOptions provisioner.FilesystemOptions
 	// OnFind is called when the device is looked for.
 	OnFind func()
 	// OnCheck takes the place of a check, and OnStop is called when one is to end.
@@ -171,7 +177,15 @@ func (h devices) Find(ctx context.Context, number int32) (provisioner.Device, er
 	return provisioner.Device{Path: device, SizeBytes: h.Size}, nil
 }
 
-func (h devices) Hold(context.Context, string) (release func(), err error) { return func() {}, nil }
+func (h devices) Hold(context.Context, string) (release func(), err error) {
+	add := func(n int) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.Holds += n
+	}
+	add(1)
+	return func() { add(-1) }, nil
+}
 
 func (h devices) Rescan(_ context.Context, path string) (provisioner.Device, error) {
 	h.mu.Lock()
@@ -215,7 +229,7 @@ func (h devices) Writable(context.Context) map[int32]provisioner.Device {
 	if h.Protected || h.Device == "" {
 		return nil
 	}
-	return map[int32]provisioner.Device{h.LUN: {Path: h.Device, SizeBytes: h.Size}}
+	return map[int32]provisioner.Device{h.LUN: {Path: h.Device, SizeBytes: h.Size, Sequence: h.Sequence}}
 }
 
 func (h devices) Read(_ context.Context, device string) error {
@@ -238,7 +252,8 @@ func (h filesystems) Probe(context.Context, string) (provisioner.Filesystem, boo
 	return h.Content.FS, h.Content.Blank(), nil
 }
 
-func (h filesystems) Make(_ context.Context, _ string, fs provisioner.Filesystem, _ provisioner.FilesystemOptions) error {
+func (h filesystems) Make(_ context.Context, _ string, fs provisioner.Filesystem,
+	options provisioner.FilesystemOptions) error {
 	h.Hook("before mkfs")
 	if !h.Content.Blank() {
 		return provisioner.Errorf(provisioner.FailedPrecondition, "not blank")
@@ -247,6 +262,7 @@ func (h filesystems) Make(_ context.Context, _ string, fs provisioner.Filesystem
 	h.Hook("inside mkfs")
 	h.Content = Content{FS: fs}
 	h.Formats++
+	h.FormatOptions = options
 	h.Hook("after mkfs")
 	return nil
 }
@@ -326,6 +342,10 @@ func (h mounts) Mount(_ context.Context, device, target, fsType string, options 
 		return h.MountFails
 	}
 	h.mu.Lock()
+	if h.Mounted[target].Source == device {
+		h.mu.Unlock()
+		return nil
+	}
 	h.Options = strings.Join(options, ",")
 	h.Mounted[target] = provisioner.MountPoint{
 		Source: device,
