@@ -75,7 +75,7 @@ func (r *Reader) whyUnpublished(ctx context.Context, name string, volume *apiv1.
 	}
 	reason := r.MayStage(volume, attachment).Reason
 	primary := volume.Status.Primary
-	if primary == nil || primary.NodeName == "" || primary.NodeName == r.NodeName {
+	if primary == nil || primary.NodeName == r.NodeName {
 		return reason
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), holderTimeout)
