@@ -52,7 +52,7 @@ func (r Reserver) Reserve(ctx context.Context, device string, state provisioner.
 	switch {
 	case errors.Is(err, provisioner.Unsupported):
 		return found, err.Error(), r.giveUp(ctx, device, owner.Key, err)
-	case err != nil || step.Command != fencing.GiveUp:
+	case step.Command != fencing.GiveUp:
 		return found, "", err
 	case c.Replaced:
 		return found, "it takes different nodes for the same initiator", r.giveUp(ctx, device, owner.Key, nil)
@@ -229,7 +229,7 @@ func (c *conversation) register(ctx context.Context) error {
 		return err
 	}
 	c.state, c.isRead, c.Registered = state, true, true
-	if before != 0 && before != c.own && state.Holder == c.own && !before.SameNode(c.own) {
+	if before != 0 && state.Holder == c.own && !before.SameNode(c.own) {
 		c.Replaced = true
 	}
 	return nil
