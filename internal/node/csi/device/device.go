@@ -61,8 +61,8 @@ func (f *Finder) Replica(ctx context.Context, volume *apiv1.AzVolume, lun int32)
 // volume was staged before and has lost its device, the report must not say Staged any more: the
 // controller attaches the volume's disk again only while the report says Staging.
 func (f *Finder) ReportLost(ctx context.Context, use usage.Usage, failure error) error {
-	record, recorded, err := f.Records.Of(use.Disk)
-	if err != nil || !recorded || record.BootID != f.BootID || !f.lost(ctx, record) {
+	record, _, _ := f.Records.Of(use.Disk) // without a record the boot ID is another one
+	if record.BootID != f.BootID || !f.lost(ctx, record) {
 		return failure
 	}
 	if err := f.Report.Restage(ctx, use.Volume); err != nil {
@@ -80,11 +80,11 @@ func (f *Finder) lost(ctx context.Context, record nodereport.Record) bool {
 	if !record.Block {
 		// A mount holds the device, so that its path cannot name another one. Without the mount it
 		// can.
-		mount, mounted, err := f.MountAt(ctx, record.StagingPath)
-		return err == nil && (!mounted || mount.Source != record.Device)
+		mount, _, err := f.MountAt(ctx, record.StagingPath)
+		return err == nil && mount.Source != record.Device
 	}
-	_, why, err := f.StagedBlock(ctx, record)
-	return err == nil && why != ""
+	_, why, _ := f.StagedBlock(ctx, record)
+	return why != ""
 }
 
 // granted finds the device at the granted LUN, and then reads the grant again: as long as the
@@ -179,7 +179,7 @@ func (f *Finder) find(ctx context.Context, volume *apiv1.AzVolume, lun int32) (p
 // record its new size.
 func hasSize(volume *apiv1.AzVolume, sizeBytes int64) bool {
 	recorded := volume.Status.SizeBytes
-	return recorded == 0 || sizeBytes == recorded || sizeBytes > recorded && sizeBytes <= volume.Spec.CapacityBytes
+	return recorded == 0 || sizeBytes >= recorded && sizeBytes <= max(recorded, volume.Spec.CapacityBytes)
 }
 
 // SetReadOnly write-protects the device of a record, or removes the protection. A device that this
@@ -226,10 +226,7 @@ func (f *Finder) StagedBlock(ctx context.Context, record nodereport.Record) (dev
 	if found.Path != record.Device {
 		return "", fmt.Sprintf("it was staged as %s and is now %s", record.Device, found.Path), nil
 	}
-	disk, err := usage.ParseID(record.VolumeID)
-	if err != nil {
-		return "", "", fmt.Errorf("read record of volume %s: %w", record.VolumeName, err)
-	}
+	disk, _ := usage.ParseID(record.VolumeID) // Lasting has found the volume by it
 	if other := f.otherDiskAt(ctx, disk, *attachment.Status.LUN); other != "" {
 		return "", fmt.Sprintf("instance metadata says that disk %s is at LUN %d", other, *attachment.Status.LUN), nil
 	}

@@ -56,8 +56,8 @@ func (f *Finder) take(ctx context.Context, volume *apiv1.AzVolume, lun int32,
 		unlock()
 	}
 	// What is at the LUN now keeps its path.
-	held, found, err := f.FindSoon(ctx, volume, lun)
-	if err == nil && (!found || held.Path != disk.Path) {
+	held, _, err := f.FindSoon(ctx, volume, lun)
+	if err == nil && held.Path != disk.Path {
 		err = provisioner.Errorf(provisioner.Unavailable, "the device %s at LUN %d has disappeared; retry", disk.Path, lun)
 	}
 	if err != nil {
@@ -190,7 +190,7 @@ func (f *Finder) otherDiskAt(ctx context.Context, disk volumehandle.Handle, lun 
 			disk.VolumeName(), "lun", lun, "reason", err.Error())
 		return ""
 	}
-	if is, err := volumehandle.Parse(id); id == "" || err == nil && is.Same(disk) {
+	if is, _ := volumehandle.Parse(id); is.Same(disk) {
 		return ""
 	}
 	return id
