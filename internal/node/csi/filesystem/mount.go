@@ -45,7 +45,7 @@ func (s *Stager) clearStale(ctx context.Context, use usage.Usage, record noderep
 func (s *Stager) judgeMounts(
 	ctx context.Context, use usage.Usage, record nodereport.Record, found *kept,
 ) (stale []provisioner.MountPoint, err error) {
-	before, recorded, err := s.Records.Get(record.VolumeName)
+	before, _, err := s.Records.Get(record.VolumeName)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func (s *Stager) judgeMounts(
 		// A mount option makes its own path read-only. A filesystem that is writable at another
 		// path stays writable there.
 		in.record.ReadOnly = use.Sealed || use.MountsReadOnly() && (mount.Sealed || here && !mount.ReadOnly)
-		if recorded && before.BootID == record.BootID {
+		if before.BootID == record.BootID {
 			in.before = &before
 		}
 		for _, other := range mounts {
@@ -87,7 +87,11 @@ func (s *Stager) judgeMounts(
 			stale = append(stale, mount)
 			continue
 		}
-		found.here, found.elsewhere = found.here || here, found.elsewhere || !here
+		if here {
+			found.here = true
+		} else {
+			found.elsewhere = true
+		}
 		if !mount.Sealed {
 			found.writable = path
 		}

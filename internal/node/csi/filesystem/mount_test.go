@@ -28,6 +28,15 @@ func TestWhichMountAtAStagingPathIsKept(t *testing.T) {
 		"the device, in order": {stagingMount{mount: of("/dev/sdc", false), before: record(nil)}, true, nil},
 		"the device, and this node has acquired ownership again": {
 			stagingMount{mount: of("/dev/sdc", false), before: record(func(r *nodereport.Record) { r.Epoch = 2 })}, true, nil},
+		"the device, of an epoch before another node's, with a record of another device": {
+			stagingMount{mount: of("/dev/sdc", false),
+				before: record(func(r *nodereport.Record) { r.Epoch, r.Device = 1, "/dev/sdb" })}, true, nil},
+		"the device, mounted under a record without an epoch": {
+			stagingMount{mount: of("/dev/sdc", false), before: record(func(r *nodereport.Record) { r.Epoch = 0 })}, true, nil},
+		"a device that answers and is the volume's as on record": {
+			stagingMount{mount: of("/dev/sdb", false), before: record(func(r *nodereport.Record) { r.Device = "/dev/sdb" })},
+			false,
+			provisioner.FailedPrecondition},
 		"the device, mounted by V1": {stagingMount{mount: of("/dev/sdc", false)}, true, nil},
 		"the device, of an epoch before another node's": {
 			stagingMount{mount: of("/dev/sdc", false), before: record(func(r *nodereport.Record) { r.Epoch = 1 })}, false, nil},

@@ -46,7 +46,7 @@ func (s *Stager) Stage(ctx context.Context, use usage.Usage, volume *apiv1.AzVol
 		return provisioner.Filesystem{}, err
 	}
 	if !found.here {
-		if err := s.confirmMount(ctx, record); err != nil {
+		if err := s.confirmMount(ctx, use, record); err != nil {
 			return provisioner.Filesystem{}, err
 		}
 	}
@@ -104,7 +104,7 @@ func heldBy(failure, holder error) error {
 // mount mounts the device at the record's staging path. The kernel does not mount a device
 // read-only that is mounted for writing, so the second path is a read-only view of the first.
 func (s *Stager) mount(ctx context.Context, use usage.Usage, record nodereport.Record, fsType string, found kept) error {
-	if !found.here && found.writable != "" && use.MountsReadOnly() {
+	if found.writable != "" && use.MountsReadOnly() {
 		return s.Host.Mounts().Bind(ctx, found.writable, record.StagingPath, true, nil)
 	}
 	return s.Host.Mounts().Mount(ctx, record.Device, record.StagingPath, fsType, use.MountOptions(fsType))
@@ -113,8 +113,8 @@ func (s *Stager) mount(ctx context.Context, use usage.Usage, record nodereport.R
 // CheckLabel refuses another SELinux label than the one with which the volume is mounted on this
 // node, because all its files have that label.
 func (s *Stager) CheckLabel(use usage.Usage) error {
-	record, recorded, err := s.Records.Of(use.Disk)
-	if err != nil || !recorded || record.SELinuxLabel == nil || *record.SELinuxLabel == use.Label() {
+	record, _, err := s.Records.Of(use.Disk)
+	if record.SELinuxLabel == nil || *record.SELinuxLabel == use.Label() {
 		return err
 	}
 	return provisioner.Errorf(provisioner.AlreadyExists,
@@ -145,12 +145,12 @@ func (s *Stager) Identify(ctx context.Context, volume *apiv1.AzVolume, device st
 // before it changes the device.
 func (s *Stager) prepare(ctx context.Context, use usage.Usage, volume *apiv1.AzVolume, record nodereport.Record,
 	mounted bool) (provisioner.Filesystem, error) {
-	before, recorded, err := s.Records.Of(use.Disk)
+	before, _, err := s.Records.Of(use.Disk)
 	if err != nil {
 		return provisioner.Filesystem{}, err
 	}
 	var interrupted *provisioner.Filesystem
-	if recorded && before.Epoch == record.Epoch && !mounted {
+	if before.Epoch == record.Epoch && !mounted {
 		interrupted = before.Formatting
 	}
 	filesystems := s.Host.Filesystems()
@@ -260,12 +260,8 @@ func (s *Stager) format(ctx context.Context, use usage.Usage, volume *apiv1.AzVo
 
 // confirmMount reads the grant after a mount, and unmounts the device if it is not the volume's any
 // more. A filesystem check before the mount can take hours.
-func (s *Stager) confirmMount(ctx context.Context, record nodereport.Record) error {
-	disk, err := usage.ParseID(record.VolumeID)
-	if err != nil {
-		return err
-	}
-	volume, attachment, err := s.Read(ctx, disk)
+func (s *Stager) confirmMount(ctx context.Context, use usage.Usage, record nodereport.Record) error {
+	volume, attachment, err := s.Read(ctx, use.Disk)
 	if err != nil {
 		return err
 	}

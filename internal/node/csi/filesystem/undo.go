@@ -43,7 +43,8 @@ func (s *Stager) UndoFormat(ctx context.Context, name string, record nodereport.
 	log := logr.FromContextOrDiscard(ctx).WithValues("volumeName", name, "epoch", record.Epoch)
 	if ours && volume.Status.Filesystem == nil && attachment != nil && attaching(attachment) {
 		return provisioner.Errorf(provisioner.Unavailable,
-			"cannot clear the rest of an interrupted format on volume %s yet: waiting for its disk to be attached; the attachment is %s", name, attachment.Status.State)
+			"cannot clear the rest of an interrupted format on volume %s yet: waiting for its disk to be attached; the attachment is %s",
+			name, attachment.Status.State)
 	}
 	if !ours || !attached || volume.Status.Filesystem != nil {
 		log.Info("not clearing an interrupted format: this node does not hold the ownership, the disk is not attached, or a filesystem is recorded")
@@ -61,17 +62,18 @@ func (s *Stager) UndoFormat(ctx context.Context, name string, record nodereport.
 			"cannot clear the rest of an interrupted format on volume %s yet: waiting for a device at LUN %d", name,
 			*attachment.Status.LUN)
 	}
+	var part provisioner.Device
 	if err == nil {
-		err = s.checkFormatting(ctx, device.Path, record)
+		part, err = s.Part(ctx, device, record.Partition)
+	}
+	if err == nil {
+		err = s.checkFormatting(ctx, part.Path, record)
 	}
 	if err == nil {
 		err = reserve(ctx, device.Path)
 	}
 	if err == nil {
-		device, err = s.Part(ctx, device, record.Partition)
-	}
-	if err == nil {
-		err = s.unmake(ctx, device, record)
+		err = s.unmake(ctx, part, record)
 	}
 	if errors.Is(err, provisioner.FailedPrecondition) {
 		log.Error(err, "not clearing an interrupted format: the device holds other content")
@@ -93,14 +95,11 @@ func (s *Stager) unmake(ctx context.Context, device provisioner.Device, record n
 	return devices.SetReadOnly(ctx, device, true)
 }
 
-// checkFormatting refuses a disk with a filesystem that was not being made: the LUN may have
-// another volume's disk.
+// checkFormatting refuses a device with a filesystem that was not being made: the LUN may have
+// another volume's disk, which must neither be reserved nor lose its write protection.
 func (s *Stager) checkFormatting(ctx context.Context, device string, record nodereport.Record) error {
-	if record.Partition != 0 {
-		return nil // such a disk is not reserved
-	}
 	found, _, err := s.Host.Filesystems().Probe(ctx, device)
-	if err == nil && found != (provisioner.Filesystem{}) && found != *record.Formatting {
+	if found != (provisioner.Filesystem{}) && found != *record.Formatting {
 		return provisioner.Errorf(provisioner.FailedPrecondition, "%s carries the filesystem %q", device, found.UUID)
 	}
 	return err
