@@ -36,11 +36,12 @@ func (s *Server) giveUp(ctx context.Context, record nodereport.Record) error {
 	if err := s.leaveRecorded(ctx, record); err != nil {
 		return err
 	}
-	record.ReservationKey = ""
-	if err := s.options.Records.Put(record); err != nil {
+	// The record is last: a record without a key is not looked at again.
+	if err := s.options.Report.Unreserved(ctx, record.VolumeName); err != nil {
 		return err
 	}
-	return s.options.Report.Unreserved(ctx, record.VolumeName)
+	record.ReservationKey = ""
+	return s.options.Records.Put(record)
 }
 
 func (s *Server) endGuards(ctx context.Context) {
