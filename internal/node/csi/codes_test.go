@@ -28,6 +28,7 @@ func ask[Q, A any](method func(*csinode.Server, context.Context, Q) (A, error), 
 // TestCodes has the rows of docs/reference/errors.md that no other test shows. test/docs/errors.yaml
 // names its cases. The volume is published to the node, and not staged.
 func TestCodes(t *testing.T) {
+	t.Parallel()
 	const none = "nonsense"
 	stage := func(edit func(*csi.NodeStageVolumeRequest)) call {
 		return func(m *machine, s *csinode.Server) error {
@@ -179,6 +180,7 @@ func TestCodes(t *testing.T) {
 }
 
 func TestASecondCallForAVolumeIsAborted(t *testing.T) {
+	t.Parallel()
 	host := newMemoryHost()
 	m := newMachine(t, host, t.TempDir(), quiet)
 	m.publish(nil)

@@ -21,6 +21,7 @@ const secondLUN = lun + 1
 // Two raw block volumes are staged, one with /dev/sdc at LUN 3 and one with /dev/sdd at LUN 4. Both
 // disks were detached, and one or both are attached again.
 func TestARawBlockVolumeGetsTheDeviceThatAnotherOneHadBefore(t *testing.T) {
+	t.Parallel()
 	exchange := func(host *memoryHost) {
 		host.Attach("/dev/sdd", lun)
 		host.AttachOther(memoryDevice, secondLUN)

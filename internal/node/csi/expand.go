@@ -37,13 +37,13 @@ func (s *Server) expand(ctx context.Context, request *csi.NodeExpandVolumeReques
 	switch {
 	case recordErr != nil:
 		return nil, recordErr
-	case !mounted && !(recorded && record.Block && record.BootID == s.options.BootID):
+	case !mounted && !(record.Block && record.BootID == s.options.BootID):
 		return nil, err
 	case !mounted:
 		// After its restart the kubelet uses another path for a block device than the one where it
 		// was published.
 		mount.Source = record.Device
-	case recorded && record.BootID == s.options.BootID && leftOver(mount, record) != "":
+	case record.BootID == s.options.BootID && leftOver(mount, record) != "":
 		return nil, provisioner.Errorf(provisioner.Unavailable, "expand volume %s: %s", name, leftOver(mount, record))
 	}
 	device, err := s.options.Host.Devices().Rescan(ctx, mount.Source)
@@ -65,7 +65,7 @@ func (s *Server) expand(ctx context.Context, request *csi.NodeExpandVolumeReques
 	if err := s.recordSize(ctx, record, recorded, device.SizeBytes); err != nil {
 		return nil, err
 	}
-	if !recorded || !record.Block {
+	if !record.Block {
 		if err := s.options.Host.Filesystems().Grow(ctx, device.Path, request.GetVolumePath()); err != nil {
 			return nil, fmt.Errorf("grow filesystem: %w", err)
 		}

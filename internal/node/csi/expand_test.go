@@ -3,6 +3,7 @@ package csi_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -23,6 +24,43 @@ func (m *machine) expand(s *csinode.Server, path string, size int64) error {
 		CapacityRange:     &csi.CapacityRange{RequiredBytes: size},
 	})
 	return err
+}
+
+func TestExpansionIsDeclaredOnRequest(t *testing.T) {
+	t.Parallel()
+	for _, want := range []bool{true, false} {
+		m := newMachine(t, newMemoryHost(), t.TempDir(), quiet)
+		m.edit = func(o *csinode.Options) { o.Expansion = want }
+		answer, err := m.start().NodeGetCapabilities(t.Context(), &csi.NodeGetCapabilitiesRequest{})
+		m.must(err)
+		if got := slices.ContainsFunc(answer.GetCapabilities(), func(c *csi.NodeServiceCapability) bool {
+			return c.GetRpc().GetType() == csi.NodeServiceCapability_RPC_EXPAND_VOLUME
+		}); got != want {
+			t.Errorf("got expansion declared: %t, want %t", got, want)
+		}
+	}
+}
+
+// A filesystem is expanded through a mount. A raw block device has one only where a pod has it.
+func TestAVolumeThatIsNotMountedIsNotExpanded(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		capability *csi.VolumeCapability
+		boot       string
+		code       codes.Code
+	}{
+		"a filesystem":                          {mountCapability("ext4"), "boot-1", codes.NotFound},
+		"a raw block device":                    {kindsOfVolume()["raw block"], "boot-1", codes.OK},
+		"a raw block device of before a reboot": {kindsOfVolume()["raw block"], "boot-2", codes.NotFound},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t, newMemoryHost(), t.TempDir(), quiet)
+			m.publish(nil)
+			m.must(m.stage(m.start(), test.capability))
+			m.bootID = test.boot
+			wantCode(t, m.expand(m.start(), m.target(), 1), test.code)
+		})
+	}
 }
 
 // remount takes the volume from its pod and the node, and gives it back.
@@ -48,6 +86,7 @@ func mustBe(t *testing.T, err error, want codes.Code) {
 // Between the growth of the disk and the writing of its new size the volume is staged as before and
 // after.
 func TestLaw4TheSizeOfADiskThatIsGrowing(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		recorded, asked, device int64
 		code                    codes.Code
@@ -75,6 +114,7 @@ func TestLaw4TheSizeOfADiskThatIsGrowing(t *testing.T) {
 
 // The volume is read before the device is found, which can take long enough for both to change.
 func TestADiskThatGrowsWhileItsDeviceIsFoundIsUsed(t *testing.T) {
+	t.Parallel()
 	h := newMemoryHost()
 	m := newMachine(t, h, t.TempDir(), quiet)
 	m.publish(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
@@ -96,6 +136,7 @@ func TestADiskThatGrowsWhileItsDeviceIsFoundIsUsed(t *testing.T) {
 
 // A process without CAP_SYS_RESOURCE cannot grow what is mounted, and a disk may grow after the mount.
 func TestADiskThatGrowsAfterTheMountIsStaged(t *testing.T) {
+	t.Parallel()
 	tests := map[string]struct {
 		fails error
 		want  codes.Code

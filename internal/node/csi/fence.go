@@ -277,7 +277,7 @@ func (s *Server) tryFence(ctx context.Context, limit time.Duration, request apiv
 		Recorded: before == pair,
 		Record:   func() error { return s.options.Records.PutGuard(pair) },
 	})
-	if err != nil && changed && finalOfFence(err) {
+	if changed && finalOfFence(err) {
 		// Else it is left when the request is withdrawn. It may hold the reservation that a fence
 		// of an earlier epoch depends on.
 		err = errors.Join(err, s.leave(ctx, disk, device.Path, ownReservation{key: key}))
@@ -288,11 +288,11 @@ func (s *Server) tryFence(ctx context.Context, limit time.Duration, request apiv
 // checkFence refuses a device that carries another filesystem than the volume's, and a volume that
 // this node uses.
 func (s *Server) checkFence(ctx context.Context, volume *apiv1.AzVolume, device provisioner.Device) error {
-	record, recorded, err := s.options.Records.Get(volume.Name)
+	record, _, err := s.options.Records.Get(volume.Name)
 	if err != nil {
 		return err
 	}
-	if recorded && record.BootID == s.options.BootID {
+	if record.BootID == s.options.BootID {
 		return provisioner.Errorf(provisioner.FailedPrecondition,
 			"refusing to fence by %s: this node has staged volume %s with %s", device.Path, volume.Name, record.Device)
 	}
@@ -341,7 +341,7 @@ func (s *Server) leaveFence(ctx context.Context, limit time.Duration, result api
 	if err != nil && (provable || !errors.Is(err, provisioner.FailedPrecondition)) {
 		return err
 	}
-	if kept, found, err := s.options.Records.Guard(name); err != nil || !found || kept.Victim == "" {
+	if kept, _, err := s.options.Records.Guard(name); kept.Victim == "" {
 		return err
 	}
 	return s.options.Records.DeleteGuard(name)

@@ -19,6 +19,7 @@ import (
 	csinode "github.com/azuredisk-csi/azuredisk/internal/node/csi"
 	"github.com/azuredisk-csi/azuredisk/internal/node/nodereport"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/faulty"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -208,6 +209,7 @@ func TestARequestIsAnsweredWhileThePluginRuns(t *testing.T) {
 
 // Every read takes longer than the first try may.
 func TestANodeThatIsMerelySlowFencesInTheEnd(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m, host, _ := lost(t)
 		m.api = interceptor.NewClient(m.api, interceptor.Funcs{
@@ -292,6 +294,8 @@ func TestAFenceThatIsRefused(t *testing.T) {
 			t.Parallel()
 			m, host, _ := lost(t)
 			edit(m, host)
+			kept := nodereport.Guard{VolumeName: volume, Key: keyOf(t, thisNode, 2).String()}
+			expect.Must(t, m.records.PutGuard(kept)) // a reservation that this node keeps for another reason
 			before := host.Shared.State().Generation
 			m.request(lostRequest)
 			m.run()
@@ -303,8 +307,104 @@ func TestAFenceThatIsRefused(t *testing.T) {
 			}
 			m.request()
 			m.results("withdrawn", none)
+			if got, _, err := m.records.Guard(volume); got != kept {
+				t.Errorf("got the record %+v of a reservation, %v, want %+v", got, err, kept)
+			}
 		})
 	}
+}
+
+func TestASecondRequestIsAnsweredByItsOwnResult(t *testing.T) {
+	t.Parallel()
+	m, _, _ := lost(t)
+	m.request(lostRequest)
+	m.run()
+	m.results("the first request", one)
+	second := lostRequest
+	second.RequestTime = metav1.NewMicroTime(time.Unix(1, 0))
+	m.request(second)
+	result := m.results("the second request", func(results []apiv1.FenceResult) bool {
+		return one(results) && results[0].RequestTime.Equal(&second.RequestTime)
+	})[0]
+	if result.Key == "" {
+		t.Errorf("got result %+v, want a key", result)
+	}
+}
+
+// A try whose access fails is repeated, and proves no more than one without a failure.
+func TestAFenceSurvivesTheFailureOfEachAccess(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		edit   func(*machine, *memoryHost)
+		proved bool
+	}{
+		"the lost node is fenced": {edit: func(*machine, *memoryHost) {}, proved: true},
+		"the ownership has a later epoch": {edit: func(m *machine, _ *memoryHost) {
+			m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.Epoch++ })
+		}},
+		"the device carries another filesystem": {edit: func(_ *machine, h *memoryHost) { h.Content.FS.UUID = "another" }},
+		"this node has staged the volume": {edit: func(m *machine, _ *memoryHost) {
+			record := m.usedIn(m.bootID)
+			record.Block = true
+			m.must(m.records.Put(record))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				for n, at := 1, "first"; at != "" && n < 60; n++ {
+					m, host, other := lost(t)
+					m.host = faulty.Host{Host: host, Faults: m.faults}
+					own := keyOf(t, thisNode, lostEpoch).FenceOnly()
+					test.edit(m, host)
+					_, stop := m.run()
+					time.Sleep(time.Second)
+					m.faults.Arm(n)
+					m.request(lostRequest)
+					result := m.results("an answer", one)[0]
+					if fenced := host.Shared.State().Holder == own; (result.Key != "") != test.proved || fenced != test.proved {
+						t.Errorf("%s failed: got result %+v, and the reservation %s; want a proof: %t", m.faults.Failed(), result,
+							host.Shared.State(), test.proved)
+					}
+					if at = m.faults.Failed(); test.proved {
+						m.provePreempted(other)
+					}
+					m.must(m.direct.Delete(t.Context(), other))
+					m.faults.Arm(n)
+					m.request()
+					m.results("withdrawn", none)
+					if at == "" {
+						at = m.faults.Failed()
+					}
+					m.faults.Arm(0)
+					if state := host.Shared.State(); state.Registered(own) {
+						t.Errorf("%s failed: the disk has %s, want no key of this node", at, state)
+					}
+					stop()
+				}
+			})
+		})
+	}
+}
+
+// Whether the disk has a key of this node is not known.
+func TestTheResultOfARefusedFenceStaysUntilItsKeyIsLookedFor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m, host, other := lost(t)
+		host.Content.FS.UUID = "another"
+		m.run()
+		m.request(lostRequest)
+		m.results("refused", one)
+		m.must(m.direct.Delete(t.Context(), other))
+		delete(host.Answering, memoryDevice)
+		m.request()
+		time.Sleep(time.Minute)
+		m.results("withdrawn, and the device does not answer", one)
+		host.Revive(memoryDevice)
+		time.Sleep(time.Minute)
+		m.results("the device answers", none)
+	})
 }
 
 // The reservation of the lost node guarded against a node that was fenced before, and now the one

@@ -2,7 +2,6 @@ package csi_test
 
 import (
 	"context"
-	"errors"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -26,8 +25,6 @@ const secondID = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute
 
 // second is the name of the AzVolume of secondID.
 var second = volumehandle.Of(diskOf(secondID)).VolumeName()
-
-var someFilesystem = provisioner.Filesystem{Type: "ext4", UUID: "5c0b8f3e-3c55-4d7a-8a53-9e1f6a1c7e01"}
 
 // publishSecond publishes another volume to the node, whose disk is recorded at the LUN of the
 // first one's.
@@ -57,37 +54,8 @@ func (m *machine) stageSecond(s *csinode.Server, capability *csi.VolumeCapabilit
 	return err
 }
 
-func TestADeviceWithWhichAnotherVolumeIsStagedIsNotUsed(t *testing.T) {
-	for kind, capability := range kindsOfVolume() {
-		for name, test := range map[string]struct {
-			after func(*machine)
-			want  codes.Code
-		}{
-			"the other volume is staged": {func(*machine) {}, codes.Unavailable},
-			"the other volume's epoch is over, and the device has come to this one": {func(m *machine) {
-				m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
-					v.Status.Primary.State = apiv1.OwnershipReleased
-				})
-				clear(m.host.(*memoryHost).Mounted)
-			}, codes.OK},
-		} {
-			t.Run(kind+", "+name, func(t *testing.T) {
-				host := newMemoryHost()
-				m := newMachine(t, host, t.TempDir(), quiet)
-				m.publish(nil)
-				s := m.start()
-				m.must(m.stage(s, capability))
-				test.after(m)
-				m.publishSecond(host.Size)
-				if err := m.stageSecond(s, capability); status.Code(err) != test.want {
-					t.Errorf("stage of %s: %v, want %s", second, err, test.want)
-				}
-			})
-		}
-	}
-}
-
 func TestTwoVolumesAreNotStagedWithOneDeviceAtOnce(t *testing.T) {
+	t.Parallel()
 	host := newMemoryHost()
 	m := newMachine(t, host, t.TempDir(), quiet)
 	m.publish(nil)
@@ -105,87 +73,8 @@ func TestTwoVolumesAreNotStagedWithOneDeviceAtOnce(t *testing.T) {
 	}
 }
 
-func TestTheDiskThatInstanceMetadataNames(t *testing.T) {
-	for name, test := range map[string]struct {
-		answers []string // the last one stays
-		err     error
-		want    codes.Code
-	}{
-		"the volume's":                 {[]string{volumeID}, nil, codes.OK},
-		"in upper case":                {[]string{strings.ToUpper(volumeID)}, nil, codes.OK},
-		"none at that LUN":             {[]string{""}, nil, codes.OK},
-		"no answer":                    {[]string{""}, errors.New("no route"), codes.OK},
-		"another disk":                 {[]string{secondID}, nil, codes.Unavailable},
-		"another disk for a while":     {[]string{secondID, secondID, volumeID}, nil, codes.OK},
-		"something that is not a disk": {[]string{"/subscriptions/s"}, nil, codes.Unavailable},
-	} {
-		for kind, capability := range kindsOfVolume() {
-			t.Run(kind+", "+name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					host := newMemoryHost()
-					m := newMachine(t, host, t.TempDir(), quiet)
-					answers := test.answers
-					m.edit = func(o *csinode.Options) {
-						o.DiskAt = func(_ context.Context, at int32) (string, error) {
-							if at != lun {
-								t.Errorf("asked for LUN %d, want %d", at, lun)
-							}
-							answer := answers[0]
-							if len(answers) > 1 {
-								answers = answers[1:]
-							}
-							return answer, test.err
-						}
-					}
-					m.publish(nil)
-					err := m.stage(m.start(), capability)
-					if status.Code(err) != test.want {
-						t.Errorf("stage: %v, want %s", err, test.want)
-					}
-					if test.want != codes.OK && (host.Formats > 0 || len(host.Mounted) > 0) {
-						t.Errorf("the device was formatted %d times; mounts %v", host.Formats, host.Mounted)
-					}
-				})
-			})
-		}
-	}
-}
-
-func TestAKnownFilesystemDoesNotWaitForInstanceMetadata(t *testing.T) {
-	host := newMemoryHost()
-	host.Content = content{FS: someFilesystem}
-	m := newMachine(t, host, t.TempDir(), quiet)
-	m.edit = func(o *csinode.Options) {
-		o.DiskAt = func(context.Context, int32) (string, error) { return secondID, nil }
-	}
-	m.publish(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
-		v.Status.Filesystem = &apiv1.FilesystemRecord{Type: someFilesystem.Type, UUID: someFilesystem.UUID}
-	})
-	m.must(m.stage(m.start(), mountCapability("ext4")))
-}
-
-// The disk was attached again under another LUN while the node looked for its device. What is at
-// the LUN of before may be another volume's disk by then.
-func TestADeviceIsNotUsedWhenTheLUNHasChanged(t *testing.T) {
-	for kind, capability := range kindsOfVolume() {
-		t.Run(kind, func(t *testing.T) {
-			host := newMemoryHost()
-			m := newMachine(t, host, t.TempDir(), quiet)
-			m.publish(nil)
-			host.OnFind = func() {
-				host.OnFind = nil
-				m.change(func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.LUN = ptr.To(lun + 1) })
-				host.Attach("/dev/sdd", lun+1)
-			}
-			m.must(m.stage(m.start(), capability))
-			if record, _, err := m.records.Get(volume); err != nil || record.Device != "/dev/sdd" || record.LUN != lun+1 {
-				t.Errorf("record = %+v, %v, want /dev/sdd at LUN %d", record, err, lun+1)
-			}
-		})
-	}
-}
-
 func TestLaw2AMountIsTakenAwayWhenTheGrantHasChangedDuringACheck(t *testing.T) {
+	t.Parallel()
 	for name, edit := range map[string]func(*apiv1.AzVolume, *apiv1.AzVolumeAttachment){
 		"another LUN":  func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.LUN = ptr.To(lun + 1) },
 		"not attached": func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.State = apiv1.AttachmentPending },
@@ -210,6 +99,7 @@ func TestLaw2AMountIsTakenAwayWhenTheGrantHasChangedDuringACheck(t *testing.T) {
 // A check takes longer than the kubelet waits. Until it ends, other calls fail with its progress
 // and the report names the volume. The next call returns a failure of the check.
 func TestACheckThatTakesLongerThanItsCall(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		result error
 		next   codes.Code
@@ -261,6 +151,7 @@ func TestACheckThatTakesLongerThanItsCall(t *testing.T) {
 }
 
 func TestAnUnstageEndsACheck(t *testing.T) {
+	t.Parallel()
 	host := newMemoryHost()
 	m := newMachine(t, host, t.TempDir(), quiet)
 	m.publish(nil)
@@ -288,26 +179,4 @@ func TestAnUnstageEndsACheck(t *testing.T) {
 	}
 	m.must(m.unstage(s))
 	m.assertClean()
-}
-
-// After the device was found, and before it was opened, the disk was attached again, and the kernel
-// gave its former path to another disk.
-func TestAPathThatNamesAnotherDiskByNowIsNotUsed(t *testing.T) {
-	for kind, capability := range kindsOfVolume() {
-		t.Run(kind, func(t *testing.T) {
-			host := newMemoryHost()
-			m := newMachine(t, host, t.TempDir(), quiet)
-			m.publish(nil)
-			host.OnFind = func() {
-				host.OnFind = nil
-				host.Attach("/dev/sdd", lun)
-				host.AttachOther(memoryDevice, lun+1)
-			}
-			wantCode(t, m.stage(m.start(), capability), codes.Unavailable, memoryDevice, "disappeared")
-			if host.Formats != 0 {
-				t.Errorf("got %d formats, want none", host.Formats)
-			}
-			m.assertClean()
-		})
-	}
 }

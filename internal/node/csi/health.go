@@ -47,11 +47,11 @@ func (s *Server) volumeHealth(ctx context.Context, volumeID string) ([]*csi.Volu
 	if err != nil {
 		return nil, err
 	}
-	record, recorded, err := s.options.Records.Of(disk)
+	record, _, err := s.options.Records.Of(disk)
 	if err != nil {
 		return nil, err
 	}
-	if recorded && record.BootID == s.options.BootID {
+	if record.BootID == s.options.BootID {
 		return s.faults(ctx, record)
 	}
 	_, attachment, err := s.grants.Read(ctx, disk)

@@ -59,6 +59,7 @@ func callsFor(t *testing.T, s *csinode.Server, id, staging, target, inUse string
 }
 
 func TestAVolumeIsNotStagedForAnotherDiskThanItsOwn(t *testing.T) {
+	t.Parallel()
 	for kind, capability := range capabilities() {
 		for mode, awaitPublish := range map[string]bool{"with VolumeAttachments": false, "without VolumeAttachments": true} {
 			t.Run(kind+", "+mode, func(t *testing.T) {
@@ -73,6 +74,19 @@ func TestAVolumeIsNotStagedForAnotherDiskThanItsOwn(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// The other disk's call has announced its volume, and has no record yet.
+func TestARefusedCallLeavesTheEntryOfAnotherDisk(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, newMemoryHost(), t.TempDir(), quiet)
+	m.publish(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Spec.Disk = diskOf(otherID) })
+	s := m.start()
+	m.must(m.report.Announce(t.Context(), volume, 1, m.stagingPath()))
+	assertRefused(t, "NodeStageVolume", m.stage(s, mountCapability("ext4")), codes.FailedPrecondition)
+	if m.entry() == nil {
+		t.Error("the report has no entry of the other disk's volume")
 	}
 }
 
@@ -100,6 +114,7 @@ func (m *machine) stageOther(host *memoryHost, s *csinode.Server, capability *cs
 }
 
 func TestCallsForAnotherDiskLeaveAStagedVolumeAlone(t *testing.T) {
+	t.Parallel()
 	for kind, capability := range capabilities() {
 		t.Run(kind, func(t *testing.T) {
 			host := newMemoryHost()
@@ -116,6 +131,11 @@ func TestCallsForAnotherDiskLeaveAStagedVolumeAlone(t *testing.T) {
 			}
 			elsewhere := callsFor(t, s, volumeID, filepath.Join(m.dir, "never"), m.target(), path, capability)
 			assertRefused(t, "NodeStageVolume where nothing is mounted", elsewhere["NodeStageVolume"](), codes.FailedPrecondition)
+			if err := m.stageWith(s, capability,
+				map[string]string{"partition": "one"}); status.Code(err) != codes.InvalidArgument &&
+				record.Block {
+				t.Errorf("NodeStageVolume with a bad attribute: got %v, want InvalidArgument", err)
+			}
 			if err := m.unstage(s); status.Code(err) != codes.FailedPrecondition {
 				t.Errorf("unstage at the staging path of the other disk: %v, want FailedPrecondition", err)
 			}
@@ -139,6 +159,7 @@ func TestCallsForAnotherDiskLeaveAStagedVolumeAlone(t *testing.T) {
 }
 
 func TestADiskOfV1UnderARecordOfAnotherCanBeUnstaged(t *testing.T) {
+	t.Parallel()
 	host := newMemoryHost()
 	m := newMachine(t, host, t.TempDir(), quiet)
 	s := m.start()
@@ -155,6 +176,7 @@ func TestADiskOfV1UnderARecordOfAnotherCanBeUnstaged(t *testing.T) {
 }
 
 func TestAVolumeIDIsComparedWithoutRegardToCase(t *testing.T) {
+	t.Parallel()
 	for kind, capability := range capabilities() {
 		t.Run(kind, func(t *testing.T) {
 			m := newMachine(t, newMemoryHost(), t.TempDir(), quiet)

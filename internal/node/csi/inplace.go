@@ -43,11 +43,11 @@ func (s *Server) published(ctx context.Context, use usage.Usage, staging string)
 // staged returns the bind source of a staged volume. why says what is wrong if it must be staged in
 // place first.
 func (s *Server) staged(ctx context.Context, use usage.Usage, staging string) (source, device, why string, err error) {
-	record, recorded, err := s.options.Records.Of(use.Disk)
+	record, _, err := s.options.Records.Of(use.Disk)
 	if err != nil {
 		return "", "", "", err
 	}
-	recorded = recorded && record.BootID == s.options.BootID
+	recorded := record.BootID == s.options.BootID
 	if use.Block {
 		if !recorded || !record.Block {
 			return "", "", "", provisioner.Errorf(provisioner.FailedPrecondition,

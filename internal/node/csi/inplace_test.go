@@ -15,6 +15,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	csinode "github.com/azuredisk-csi/azuredisk/internal/node/csi"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
 // The kubelet takes a volume for staged as long as a pod wants it there. A node was fenced under
@@ -55,6 +56,7 @@ func kindsOfVolume() map[string]*csi.VolumeCapability {
 }
 
 func TestLaw2ThePodAfterAFenceDoesNotGetTheDeviceOfBefore(t *testing.T) {
+	t.Parallel()
 	for kind, capability := range kindsOfVolume() {
 		t.Run(kind, func(t *testing.T) {
 			host := newMemoryHost()
@@ -86,9 +88,7 @@ func TestLaw2ThePodAfterAFenceDoesNotGetTheDeviceOfBefore(t *testing.T) {
 			if message := conditionOf(stats); !strings.Contains(message, memoryDevice) {
 				t.Errorf("the condition of the pod of before = %q, want it to name %s", message, memoryDevice)
 			}
-			if err := m.expand(s, m.target(), 1); status.Code(err) != codes.Unavailable {
-				t.Errorf("expansion through the mount of before: %v, want Unavailable", err)
-			}
+			wantCode(t, m.expand(s, m.target(), 1), codes.Unavailable, "the pod must be restarted")
 			m.must(m.unpublishVolume(s))
 			m.unpublishAt(s, m.target()+"-next")
 			m.must(m.unstage(s))
@@ -101,6 +101,7 @@ func TestLaw2ThePodAfterAFenceDoesNotGetTheDeviceOfBefore(t *testing.T) {
 func conditionOf(stats *csi.NodeGetVolumeStatsResponse) string { return fmt.Sprint(stats) }
 
 func TestThePodAfterAFenceWaitsForTheOwnership(t *testing.T) {
+	t.Parallel()
 	for kind, capability := range kindsOfVolume() {
 		t.Run(kind, func(t *testing.T) {
 			host := newMemoryHost()
@@ -125,6 +126,7 @@ func TestThePodAfterAFenceWaitsForTheOwnership(t *testing.T) {
 // A pod that starts while the ownership is being released would keep the kubelet from unstaging,
 // for which the controller waits.
 func TestAVolumeThatIsBeingReleasedCanBePublishedAgain(t *testing.T) {
+	t.Parallel()
 	for kind, capability := range kindsOfVolume() {
 		t.Run(kind, func(t *testing.T) {
 			m := newMachine(t, newMemoryHost(), t.TempDir(), quiet)
@@ -143,6 +145,7 @@ func TestAVolumeThatIsBeingReleasedCanBePublishedAgain(t *testing.T) {
 // report says that the volume waits for its device, so that the controller attaches the disk again,
 // at another LUN.
 func TestADeviceThatIsGoneIsStagedAgain(t *testing.T) {
+	t.Parallel()
 	for kind, capability := range kindsOfVolume() {
 		t.Run(kind, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { stagedAgainUnderAnotherLUN(t, capability) })
@@ -183,6 +186,7 @@ func stagedAgainUnderAnotherLUN(t *testing.T, capability *csi.VolumeCapability) 
 }
 
 func TestAFilesystemThatHasShutDownIsMountedAgainAfterItsPods(t *testing.T) {
+	t.Parallel()
 	host := newMemoryHost()
 	m := newMachine(t, host, t.TempDir(), quiet)
 	m.publish(nil)
@@ -203,6 +207,7 @@ func TestAFilesystemThatHasShutDownIsMountedAgainAfterItsPods(t *testing.T) {
 
 // NodeStageVolume meets the mount of an epoch that is over after the kubelet has restarted.
 func TestAStagingPathWithTheMountOfBeforeIsStagedAgain(t *testing.T) {
+	t.Parallel()
 	host := newMemoryHost()
 	m := newMachine(t, host, t.TempDir(), quiet)
 	m.publish(nil)
@@ -217,6 +222,7 @@ func TestAStagingPathWithTheMountOfBeforeIsStagedAgain(t *testing.T) {
 }
 
 func TestLaw5AKillWhileAVolumeIsStagedInPlaceLosesNothing(t *testing.T) {
+	t.Parallel()
 	for kind, capability := range kindsOfVolume() {
 		t.Run(kind, func(t *testing.T) {
 			for n := 1; ; n++ {
@@ -294,8 +300,89 @@ func killDuringStageInPlace(t *testing.T, capability *csi.VolumeCapability, n in
 	return true
 }
 
+// What the kubelet publishes, and the node has not staged.
+func TestWhatIsNotStagedCannotBePublished(t *testing.T) {
+	t.Parallel()
+	ext4, block := kindsOfVolume()["filesystem"], kindsOfVolume()["raw block"]
+	reboot := func(m *machine, host *memoryHost) {
+		clear(host.Mounted)
+		m.bootID = "boot-2"
+	}
+	elsewhere := func(m *machine, host *memoryHost) {
+		record := m.record()
+		record.StagingPath = "/another"
+		m.must(m.records.Put(record))
+		clear(host.Mounted)
+	}
+	for name, test := range map[string]struct {
+		staged, published *csi.VolumeCapability
+		then              func(*machine, *memoryHost)
+	}{
+		"a raw block device of a filesystem":    {staged: ext4, published: block},
+		"a filesystem of a raw block device":    {staged: block, published: ext4},
+		"a raw block device of before a reboot": {staged: block, published: block, then: reboot},
+		"a filesystem of before a reboot":       {staged: ext4, published: ext4, then: reboot},
+		"a filesystem that is staged elsewhere": {staged: ext4, published: ext4, then: elsewhere},
+	} {
+		t.Run(name, func(t *testing.T) {
+			host := newMemoryHost()
+			m := newMachine(t, host, t.TempDir(), quiet)
+			m.publish(nil)
+			m.must(m.stage(m.start(), test.staged))
+			if test.then != nil {
+				test.then(m, host)
+			}
+			wantCode(t, m.publishVolume(m.start(), test.published, false), codes.FailedPrecondition, "is not staged")
+		})
+	}
+}
+
+// The V1 driver has mounted the volume, and there may be a record that a call of this driver has begun.
+func TestAVolumeOfV1IsPublishedWithoutTheAPIServer(t *testing.T) {
+	t.Parallel()
+	for name, recorded := range map[string]bool{"without a record": false, "with a record": true} {
+		t.Run(name, func(t *testing.T) {
+			host := newMemoryHost()
+			m := newMachine(t, host, t.TempDir(), quiet)
+			host.Mounted[m.stagingPath()] = provisioner.MountPoint{Source: memoryDevice, Target: m.stagingPath()}
+			if recorded {
+				record := m.usedIn(m.bootID)
+				record.Epoch = 0
+				m.must(m.records.Put(record))
+			}
+			m.must(m.publishVolume(m.start(), mountCapability("ext4"), false))
+		})
+	}
+}
+
+// A mount that another one excludes is tried again by the kubelet, as is a call that is cut off.
+func TestTheCodesOfStagingInPlace(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		fails error
+		want  codes.Code
+	}{
+		"a conflict":             {provisioner.Errorf(provisioner.Conflict, "busy"), codes.Aborted},
+		"the time is up":         {context.DeadlineExceeded, codes.DeadlineExceeded},
+		"the call was cancelled": {context.Canceled, codes.Canceled},
+		"a refusal":              {provisioner.Errorf(provisioner.FailedPrecondition, "repair it"), codes.Unavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			host := newMemoryHost()
+			m := newMachine(t, host, t.TempDir(), quiet)
+			m.publish(nil)
+			s := m.start()
+			m.must(m.stage(s, mountCapability("ext4")))
+			delete(host.Mounted, m.stagingPath())
+			host.MountFails = test.fails
+			wantCode(t, m.publishVolume(s, mountCapability("ext4"), false), test.want, "in place")
+		})
+	}
+}
+
 // What cannot be staged in place yet is not the kubelet's to forget: no code is final.
 func TestAFailureToStageInPlaceIsNotFinal(t *testing.T) {
+	t.Parallel()
 	for name, breakIt := range map[string]func(*machine, *memoryHost){
 		"another filesystem on the device": func(m *machine, host *memoryHost) {
 			m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {

@@ -112,6 +112,7 @@ func endings(m *machine, host *memoryHost, capability *csi.VolumeCapability) map
 }
 
 func TestLaw5AKillAtAnyStepOfStagingLosesNothing(t *testing.T) {
+	t.Parallel()
 	capabilities := map[string]*csi.VolumeCapability{
 		"filesystem": mountCapability("ext4"),
 		"raw block":  blockCapability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER),
@@ -153,6 +154,7 @@ func killDuringStage(t *testing.T, capability *csi.VolumeCapability, n int) (rea
 }
 
 func TestLaw5AKillAtAnyStepOfUnstagingLosesNothing(t *testing.T) {
+	t.Parallel()
 	for name, boot := range map[string]string{"the record is of this boot": "boot-1", "of an earlier one": "boot-2"} {
 		t.Run(name, func(t *testing.T) {
 			for n := 1; killDuringUnstage(t, n, boot) != ""; n++ {
@@ -190,6 +192,7 @@ func killDuringUnstage(t *testing.T, n int, boot string) string {
 
 // A filesystem that pods have used is never made again, whatever is killed.
 func TestLaw4AKillNeverLeadsToASecondFormat(t *testing.T) {
+	t.Parallel()
 	for n := 1; ; n++ {
 		m, host, k := bench(t)
 		m.publish(nil)
@@ -216,6 +219,7 @@ func TestLaw4AKillNeverLeadsToASecondFormat(t *testing.T) {
 // the device carries the source's UUID or the one that every stage comes to, and the record is of
 // what the device carries.
 func TestLaw5AKillWhileACopyGetsItsUUIDLosesNothing(t *testing.T) {
+	t.Parallel()
 	source := provisioner.Filesystem{Type: "ext4", UUID: "11111111-1111-1111-1111-111111111111"}
 	for n := 1; ; n++ {
 		m, host, k := bench(t)

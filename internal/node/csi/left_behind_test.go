@@ -49,6 +49,7 @@ func acquireElsewhere(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
 // After a final code the kubelet forgets a volume, and does not call NodeUnstageVolume when the pod
 // is deleted.
 func TestAStageThatLeavesSomethingBehindHasNoFinalCode(t *testing.T) {
+	t.Parallel()
 	const label = `context="system_u:object_r:container_file_t:s0:c1"`
 	const other = `context="system_u:object_r:container_file_t:s0:c2"`
 	filesystem, block := mountCapability("ext4", label), blockCapability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER)
@@ -128,6 +129,7 @@ func (m *machine) remove() {
 // A call that was killed leaves an entry. Even if the next call fails early, it removes the entry,
 // or its code is not final.
 func TestAnEarlyFailureRemovesWhatAKilledCallLeft(t *testing.T) {
+	t.Parallel()
 	for _, reachable := range []bool{true, false} {
 		m, _, k := bench(t)
 		m.publish(nil)
@@ -151,6 +153,7 @@ func TestAnEarlyFailureRemovesWhatAKilledCallLeft(t *testing.T) {
 }
 
 func TestAPublishThatLeavesAMountBehindHasNoFinalCode(t *testing.T) {
+	t.Parallel()
 	host := newMemoryHost()
 	m := newMachine(t, host, t.TempDir(), quiet)
 	m.publish(nil)
@@ -187,6 +190,7 @@ func (m *machine) unstageAt(path string) error {
 // No report says that a volume without a record is unstaged while something holds its device,
 // whether the plug-in is the same or has been started again, and wherever it was killed.
 func TestLaw3AVolumeWithoutARecordIsUnstagedAfterTheFlush(t *testing.T) {
+	t.Parallel()
 	for n := 1; ; n++ {
 		m, host, k := bench(t)
 		k.check = nil // until the scan the report does not name the volume, and proves nothing
@@ -220,6 +224,7 @@ func TestLaw3AVolumeWithoutARecordIsUnstagedAfterTheFlush(t *testing.T) {
 // The kubelet does not call NodeUnstageVolume again for a raw block volume whose staging path is
 // gone.
 func TestTheStagingPathOfARawBlockVolumeGoesLast(t *testing.T) {
+	t.Parallel()
 	host := newMemoryHost()
 	m := newMachine(t, host, t.TempDir(), quiet)
 	m.publish(nil)
@@ -243,6 +248,7 @@ func TestTheStagingPathOfARawBlockVolumeGoesLast(t *testing.T) {
 // A pod continues to use a raw block volume that the V1 driver has staged and that was never
 // published with this driver.
 func TestLaw3ARawBlockVolumeOfV1IsUnstagedAfterTheFlush(t *testing.T) {
+	t.Parallel()
 	host := newMemoryHost()
 	m := newMachine(t, host, t.TempDir(), quiet)
 	m.publish(acquireElsewhere)
@@ -283,6 +289,7 @@ func TestLaw3ARawBlockVolumeOfV1IsUnstagedAfterTheFlush(t *testing.T) {
 // The disk of a raw block volume was detached, and the kernel gave its path to the disk of another
 // volume, which is mounted.
 func TestAVolumeIsUnstagedAlthoughItsPathIsAnotherVolumesDevice(t *testing.T) {
+	t.Parallel()
 	host := newMemoryHost()
 	m := newMachine(t, host, t.TempDir(), quiet)
 	m.publish(nil)

@@ -18,6 +18,7 @@ import (
 // A staged volume's disk was manually detached, and another disk has its LUN. The controller
 // attaches the disk again only if the report does not say Staged.
 func TestAVolumeThatLostItsDeviceToAnotherDiskIsReportedAsStaging(t *testing.T) {
+	t.Parallel()
 	const reserved = "the owner of another volume has reserved the device"
 	refusals := map[string]func(*machine, *memoryHost, *csinode.Options){
 		"the device has another size": func(m *machine, host *memoryHost, _ *csinode.Options) {
@@ -72,6 +73,7 @@ func TestAVolumeThatLostItsDeviceToAnotherDiskIsReportedAsStaging(t *testing.T) 
 // Nothing is mounted any more, so that nothing held the path of the device, and the disk that has
 // the LUN got the path as well. Its filesystem tells the disks apart.
 func TestAVolumeWithoutDeviceAndPathIsReportedAsStaging(t *testing.T) {
+	t.Parallel()
 	host := newMemoryHost()
 	m := newMachine(t, host, t.TempDir(), quiet)
 	m.publish(nil)
@@ -93,6 +95,7 @@ func TestAVolumeWithoutDeviceAndPathIsReportedAsStaging(t *testing.T) {
 // The LUN on record is out of date, and the volume still has its device: attaching its disk again
 // repairs nothing.
 func TestAVolumeWhoseDeviceAnswersStaysStaged(t *testing.T) {
+	t.Parallel()
 	host := newMemoryHost()
 	m := newMachine(t, host, t.TempDir(), quiet)
 	m.publish(nil)
@@ -111,6 +114,7 @@ func TestAVolumeWhoseDeviceAnswersStaysStaged(t *testing.T) {
 // The kernel gave the path of the device that is gone to the other disk, so that LUN and path are
 // as recorded. Only instance metadata tells the disks apart.
 func TestARawBlockVolumeGetsNoOtherDiskWithItsLUNAndPath(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		host := newMemoryHost()
 		m := newMachine(t, host, t.TempDir(), quiet)

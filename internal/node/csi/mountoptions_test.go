@@ -12,6 +12,7 @@ import (
 // A volume is staged and published with the options that mount(8) sees, however the entries of
 // mountOptions join them.
 func TestJoinedMountOptions(t *testing.T) {
+	t.Parallel()
 	const label = `context="system_u:object_r:container_file_t:s0:c1,c2"`
 	tests := map[string]struct {
 		flags []string
@@ -54,6 +55,7 @@ func TestJoinedMountOptions(t *testing.T) {
 }
 
 func TestMountOptionsThatNoMountCanHaveLeaveNothing(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, newMemoryHost(), t.TempDir(), quiet)
 	m.publish(nil)
 	for _, entry := range []string{" noatime", "ro, noatime", "loop", `context="a,b`} {
@@ -65,6 +67,7 @@ func TestMountOptionsThatNoMountCanHaveLeaveNothing(t *testing.T) {
 // The check of a large filesystem can take hours. A user of the V1 driver leaves it out by an
 // option, which mount(8) does not know.
 func TestAFilesystemIsMountedWithoutACheckOnRequest(t *testing.T) {
+	t.Parallel()
 	for flags, want := range map[string]struct {
 		options string
 		checks  int

@@ -12,8 +12,8 @@ import (
 // pathsBeside returns the other staging paths of a volume that is going to be staged as the record
 // says. It refuses a staging that the pods of the other paths exclude.
 func (s *Server) pathsBeside(ctx context.Context, record nodereport.Record) ([]string, error) {
-	before, recorded, err := s.options.Records.Get(record.VolumeName)
-	if err != nil || !recorded || before.BootID != record.BootID {
+	before, _, err := s.options.Records.Get(record.VolumeName)
+	if before.BootID != record.BootID {
 		return nil, err
 	}
 	others := before.Beside(record.StagingPath)
@@ -57,7 +57,7 @@ func excluded(before, next nodereport.Record) string {
 // kubelet makes one call for the paths of PersistentVolumes with the same handle.
 func (s *Server) remaining(ctx context.Context, record nodereport.Record, path string) ([]string, error) {
 	others := record.Beside(path)
-	if len(others) == 0 || record.BootID != s.options.BootID {
+	if record.BootID != s.options.BootID {
 		return nil, nil
 	}
 	mounts, err := s.options.Host.Mounts().List(ctx)
@@ -94,8 +94,8 @@ func (s *Server) unstagePath(ctx context.Context, record nodereport.Record, path
 // with two mounted paths it waits for ever, at each of them for the other. If it publishes the
 // volume from a path without a mount, the volume is staged there in place.
 func (s *Server) keepOnePath(ctx context.Context, volume string) error {
-	record, recorded, err := s.options.Records.Get(volume)
-	if err != nil || !recorded || len(record.OtherPaths) == 0 || record.BootID != s.options.BootID {
+	record, _, err := s.options.Records.Get(volume)
+	if len(record.OtherPaths) == 0 || record.BootID != s.options.BootID {
 		return err
 	}
 	mounts, err := s.options.Host.Mounts().List(ctx)

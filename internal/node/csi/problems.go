@@ -24,10 +24,7 @@ func (s *Server) ReviewProblems(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
 	defer s.options.Report.ReviewProblems()
-	records, err := s.options.Records.List()
-	if err != nil || len(records) == 0 {
-		return // each call that needs them fails with the error
-	}
+	records, _ := s.options.Records.List() // each call that needs them fails with the error
 	mounts, err := s.options.Host.Mounts().List(ctx)
 	if err != nil {
 		logr.FromContextOrDiscard(ctx).Error(err, "cannot look at the filesystems of volumes")

@@ -13,6 +13,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	csinode "github.com/azuredisk-csi/azuredisk/internal/node/csi"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/faulty"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -155,6 +156,34 @@ func TestWhatTheNodeSeesIsInItsReport(t *testing.T) {
 			}
 			expect("it has ended", "")
 		})
+	}
+}
+
+// A look that fails says nothing about a filesystem.
+func TestALookThatFailsEndsNoProblem(t *testing.T) {
+	t.Parallel()
+	h := newMemoryHost()
+	m := newMachine(t, h, t.TempDir(), func(string) {})
+	m.host = faulty.Host{Host: h, Faults: m.faults}
+	clock := clocktesting.NewFakeClock(time.Now())
+	m.clock = clock
+	m.publish(nil)
+	s := m.start()
+	m.must(publishExt4(m, s))
+	h.FrozenDevice = memoryDevice
+	for range 2 {
+		s.ReviewProblems(t.Context())
+		clock.Step(11 * time.Second)
+	}
+	for n, at := 1, "first"; at != ""; n++ {
+		m.faults.Arm(n)
+		s.ReviewProblems(t.Context())
+		at = m.faults.Failed()
+		m.faults.Arm(0)
+		m.writeReport()
+		if got := m.status().VolumeProblems; len(got) != 1 || got[0].Reason != apiv1.ReasonFilesystemFrozen {
+			t.Errorf("%s failed: got problems %+v, want the frozen filesystem", at, got)
+		}
 	}
 }
 

@@ -32,8 +32,8 @@ func (s *Server) takeUndelivered(volume string) error {
 // progress describes the command that is running on a volume's device, after a separator; "" for
 // none.
 func (s *Server) progress(volume string) string {
-	record, recorded, err := s.options.Records.Get(volume)
-	if err != nil || !recorded {
+	record, recorded, _ := s.options.Records.Get(volume)
+	if !recorded {
 		return ""
 	}
 	if progress := s.options.Host.Filesystems().Progress(record.Device); progress != "" {
@@ -44,7 +44,7 @@ func (s *Server) progress(volume string) string {
 
 // stopWork stops a filesystem check of a volume that is not wanted on this node any more.
 func (s *Server) stopWork(volume string) {
-	if record, recorded, err := s.options.Records.Get(volume); err == nil && recorded {
+	if record, recorded, _ := s.options.Records.Get(volume); recorded {
 		s.options.Host.Filesystems().Stop(record.Device)
 	}
 }

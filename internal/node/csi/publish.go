@@ -193,7 +193,7 @@ func (s *Server) lostWrites(ctx context.Context, volume string, err error) error
 // ending.
 func (s *Server) tellUnpublished(ctx context.Context, volume string) error {
 	record, recorded, err := s.options.Records.Get(volume)
-	if err != nil || !recorded {
+	if !recorded {
 		return err
 	}
 	mounts, err := s.options.Host.Mounts().List(ctx)

@@ -16,6 +16,7 @@ import (
 // device was found, because the LUN may have changed, and both after the mount, because a check
 // before the mount can take hours.
 func TestTheReadsOfNodeStageAndNodePublish(t *testing.T) {
+	t.Parallel()
 	const volume, attachment = "volume", "attachment"
 	for kind, test := range map[string][]string{
 		"filesystem": {volume, attachment, volume, attachment, attachment, volume, attachment},

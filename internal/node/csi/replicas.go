@@ -65,7 +65,7 @@ func (s *Server) protectReplica(ctx context.Context, lun int32, device provision
 	}
 	// Without the lock: the questions take a read at the API server, during which the lock would refuse
 	// a call of the kubelet.
-	if volume, err := s.protectable(ctx, disk, lun, device); err != nil || volume == nil {
+	if volume, err := s.protectable(ctx, disk, lun, device); volume == nil {
 		return err
 	}
 	unlock, locked := s.busy.TryLock(disk.VolumeName())
@@ -74,7 +74,7 @@ func (s *Server) protectReplica(ctx context.Context, lun int32, device provision
 	}
 	defer unlock()
 	volume, err := s.protectable(ctx, disk, lun, device) // a call may have ended since
-	if err != nil || volume == nil {
+	if volume == nil {
 		return err
 	}
 	found, release, err := s.devices.Replica(ctx, volume, lun)
@@ -112,8 +112,8 @@ func (s *Server) protectable(ctx context.Context, disk volumehandle.Handle, lun 
 // uses reports whether a volume has a record of this boot, or an entry in the report: the V1 driver
 // may have staged it.
 func (s *Server) uses(ctx context.Context, volume string) (bool, error) {
-	record, recorded, err := s.options.Records.Get(volume)
-	if err != nil || recorded && record.BootID == s.options.BootID {
+	record, _, err := s.options.Records.Get(volume)
+	if err != nil || record.BootID == s.options.BootID {
 		return true, err
 	}
 	entries, err := s.options.Report.Entries(ctx)

@@ -224,8 +224,8 @@ func (s *Server) unreserve(ctx context.Context, disk volumehandle.Handle, device
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
-	record, recorded, err := s.options.Records.Of(disk)
-	if err == nil && recorded && record.ReservationKey == own.key.String() {
+	record, _, err := s.options.Records.Of(disk)
+	if record.ReservationKey == own.key.String() {
 		return
 	}
 	if err = errors.Join(err, s.leave(ctx, disk, device, own)); err != nil {

@@ -333,36 +333,6 @@ func TestADiskWithoutPreemptAndAbortIsNotReserved(t *testing.T) {
 	}
 }
 
-// The kernel makes Unsupported of an ILLEGAL REQUEST, whatever the disk refuses.
-func TestADiskThatIsReservedAndRefusesACommandIsNotUsed(t *testing.T) {
-	t.Parallel()
-	host := newMemoryHost()
-	m := newMachine(t, refusing{host}, t.TempDir(), func(string) {})
-	m.publishShared(7)
-	reserveAs(t, host, "node-a", keyOf(t, "node-a", 6))
-	err := m.stage(m.start(), mountCapability("ext4"))
-	if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), keyOf(t, "node-a", 6).String()) {
-		t.Errorf("stage: got %v, want FailedPrecondition that names the holder", err)
-	}
-}
-
-// refusing is a host whose disks know no pre-emption.
-type refusing struct{ *memoryHost }
-
-func (h refusing) Reservations() provisioner.Reservations {
-	return refusesPreempt{h.memoryHost.Reservations()}
-}
-
-type refusesPreempt struct{ provisioner.Reservations }
-
-func (refusesPreempt) Preempt(context.Context, string, provisioner.ReservationKey, provisioner.ReservationKey) error {
-	return provisioner.Errorf(provisioner.Unsupported, "pre-empt: invalid argument")
-}
-
-func (r refusesPreempt) PreemptAndAbort(ctx context.Context, device string, own, victim provisioner.ReservationKey) error {
-	return r.Preempt(ctx, device, own, victim)
-}
-
 // Azure does not say what becomes of a registration when the disk is detached and attached again,
 // or when the VM is moved to another host.
 func TestTheKeyOfAFormerPathIsNotTheReservationOfThisNode(t *testing.T) {
@@ -695,6 +665,7 @@ func TestWhenNoNodeWasFencedTheAttachmentsAreNotListed(t *testing.T) {
 // TestLaw5AKillAtAnyStepWithAReservationLosesNothing kills the plug-in in each call of the kubelet
 // in turn.
 func TestLaw5AKillAtAnyStepWithAReservationLosesNothing(t *testing.T) {
+	t.Parallel()
 	own, next := keyOf(t, thisNode, 7), keyOf(t, "node-c", 8)
 	for n := 1; ; n++ {
 		m, host, k := bench(t)
@@ -741,6 +712,7 @@ func TestARawBlockVolumeIsReserved(t *testing.T) {
 	host := newMemoryHost()
 	m := newMachine(t, host, t.TempDir(), func(string) {})
 	m.publishShared(7)
+	reserveAs(t, host, "node-a", keyOf(t, "node-a", 6)) // by the last owner, and not by the application
 	s := m.start()
 	m.must(m.stage(s, blockCapability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER)))
 	own := keyOf(t, thisNode, 7)
@@ -752,6 +724,36 @@ func TestARawBlockVolumeIsReserved(t *testing.T) {
 		t.Errorf("after unstage the disk has %s, want nothing", state)
 	}
 	m.assertClean()
+}
+
+// Several nodes write to such a disk, or the driver does not know what else is on it.
+func TestAVolumeOfSeveralNodesAndAPartitionAreNotReserved(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		capability *csi.VolumeCapability
+		several    bool
+		context    map[string]string
+	}{
+		"a volume of several nodes": {capability: blockCapability(csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER),
+			several: true},
+		"a partition": {capability: mountCapability("ext4"), context: map[string]string{"partition": "1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			host := newMemoryHost()
+			m := newMachine(t, host, t.TempDir(), quiet)
+			m.publishShared(7)
+			m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
+				if test.several {
+					v.Spec.Access, v.Status.Primary = apiv1.AccessMultiNode, nil
+				}
+			})
+			m.must(m.stageWith(m.start(), test.capability, test.context))
+			if state := host.Shared.State(); state.Generation != 0 || m.entry().ReservationKey != "" {
+				t.Errorf("the disk has %s, the report key %q, want none", state, m.entry().ReservationKey)
+			}
+		})
+	}
 }
 
 func TestTheReservationOfAnApplicationStays(t *testing.T) {

@@ -42,8 +42,8 @@ func (s *Server) endRest(ctx context.Context, volume string, has func(nodereport
 		return err
 	}
 	defer unlock()
-	record, recorded, err := s.options.Records.Get(volume) // a call may have ended since the records were listed
-	if err != nil || !recorded || !has(record) {
+	record, _, err := s.options.Records.Get(volume) // a call may have ended since the records were listed
+	if !has(record) {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)

@@ -23,6 +23,7 @@ import (
 func quiet(string) {}
 
 func TestARefusedVolumeLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
 	tests := map[string]struct {
 		edit func(*apiv1.AzVolume, *apiv1.AzVolumeAttachment)
 		host func(*memoryHost)
@@ -70,6 +71,7 @@ func TestARefusedVolumeLeavesNothingBehind(t *testing.T) {
 }
 
 func TestStagingWaitsForTheAttachment(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, newMemoryHost(), t.TempDir(), quiet)
 	m.publish(func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
 		a.Status = apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttaching}
@@ -103,6 +105,7 @@ func TestStagingWaitsForTheAttachment(t *testing.T) {
 }
 
 func TestADeadlineWhileWaitingTakesTheAnnouncementBack(t *testing.T) {
+	t.Parallel()
 	waits := map[string]func(*apiv1.AzVolume, *apiv1.AzVolumeAttachment){
 		"for the attachment": func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
 			a.Status = apiv1.AzVolumeAttachmentStatus{
@@ -135,6 +138,7 @@ func TestADeadlineWhileWaitingTakesTheAnnouncementBack(t *testing.T) {
 }
 
 func TestTheOwnershipIsReadAfterTheReportIsWritten(t *testing.T) {
+	t.Parallel()
 	var m *machine
 	taken := false
 	m = newMachine(t, newMemoryHost(), t.TempDir(), func(write string) {
@@ -154,6 +158,7 @@ func TestTheOwnershipIsReadAfterTheReportIsWritten(t *testing.T) {
 }
 
 func TestTheReportSaysTheEpochThatWasGranted(t *testing.T) {
+	t.Parallel()
 	var m *machine
 	moved := false
 	m = newMachine(t, newMemoryHost(), t.TempDir(), func(write string) {
@@ -172,6 +177,7 @@ func TestTheReportSaysTheEpochThatWasGranted(t *testing.T) {
 }
 
 func TestAReportThatCannotBeCorrectedIsTriedAgain(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, newMemoryHost(), t.TempDir(), quiet)
 	m.publish(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.SizeBytes = 5 })
 	writes := 0
@@ -190,6 +196,7 @@ func TestAReportThatCannotBeCorrectedIsTriedAgain(t *testing.T) {
 }
 
 func TestALeftOverEntryGoesWithARefusal(t *testing.T) {
+	t.Parallel()
 	m, host, k := bench(t)
 	m.publish(nil)
 	s := m.start()
@@ -209,6 +216,7 @@ func TestALeftOverEntryGoesWithARefusal(t *testing.T) {
 }
 
 func TestTheRemainsOfAFormatAreLeftAloneOnceTheVolumeHasMovedOn(t *testing.T) {
+	t.Parallel()
 	m, host, k := bench(t)
 	m.publish(nil)
 	s := m.start()
@@ -232,6 +240,7 @@ func TestTheRemainsOfAFormatAreLeftAloneOnceTheVolumeHasMovedOn(t *testing.T) {
 }
 
 func TestUnstageWaitsForWhateverHoldsTheDevice(t *testing.T) {
+	t.Parallel()
 	host := newMemoryHost()
 	m := newMachine(t, host, t.TempDir(), quiet)
 	m.publish(nil)
@@ -254,6 +263,7 @@ func TestUnstageWaitsForWhateverHoldsTheDevice(t *testing.T) {
 }
 
 func TestASingleWriterHasOneTarget(t *testing.T) {
+	t.Parallel()
 	for kind, capability := range kindsOfVolume() {
 		t.Run(kind, func(t *testing.T) {
 			host := newMemoryHost()
@@ -276,6 +286,7 @@ func TestASingleWriterHasOneTarget(t *testing.T) {
 }
 
 func TestNodeGetInfo(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, newMemoryHost(), t.TempDir(), quiet)
 	info, err := m.start().NodeGetInfo(t.Context(), &csi.NodeGetInfoRequest{})
 	if err != nil || info.GetNodeId() != thisNode || info.GetMaxVolumesPerNode() != 16 {
@@ -294,6 +305,7 @@ func TestNodeGetInfo(t *testing.T) {
 }
 
 func TestTheVolumeLimitIsTheControllersLessWhatOthersTake(t *testing.T) {
+	t.Parallel()
 	const size = "Standard_D4s_v5"
 	for name, test := range map[string]struct {
 		capacity *apiv1.NodeCapacity

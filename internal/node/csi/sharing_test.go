@@ -222,6 +222,7 @@ func TestMountOptionsReachTheMountAndBadOnesEndInItsWords(t *testing.T) {
 // The kubelet gives the label of the pods with the mount options. All pods on the node see files of
 // that label.
 func TestAVolumeIsMountedUnderOneSELinuxLabel(t *testing.T) {
+	t.Parallel()
 	const label = `context="system_u:object_r:container_file_t:s0:c1,c2"`
 	const other = `context="system_u:object_r:container_file_t:s0:c3,c4"`
 	host := newMemoryHost()
@@ -252,10 +253,12 @@ func TestAVolumeIsMountedUnderOneSELinuxLabel(t *testing.T) {
 }
 
 func TestTheHealthOfAVolumeOnItsNode(t *testing.T) {
+	t.Parallel()
 	gone := provisioner.Errorf(provisioner.NotFound, "the device is gone")
 	for name, test := range map[string]struct {
 		edit  func(*memoryHost, *machine)
 		block bool
+		flags []string // of the mount
 		want  []string
 		kind  csi.VolumeHealthErrorType
 	}{
@@ -264,6 +267,7 @@ func TestTheHealthOfAVolumeOnItsNode(t *testing.T) {
 			kind: csi.VolumeHealthErrorType_INACCESSIBLE},
 		"a raw block disk that is gone": {edit: func(h *memoryHost, _ *machine) { h.Broken = gone }, block: true,
 			want: []string{"DeviceGone"}, kind: csi.VolumeHealthErrorType_INACCESSIBLE},
+		"a filesystem that is mounted to be read": {flags: []string{"ro"}},
 		"a disk that fails": {edit: func(h *memoryHost, _ *machine) { h.Broken = provisioner.Unavailable },
 			want: []string{"ReadFailed"}, kind: csi.VolumeHealthErrorType_INACCESSIBLE},
 		"a filesystem that the kernel shut": {edit: func(h *memoryHost, m *machine) { h.Seal(m.stagingPath()) },
@@ -274,7 +278,7 @@ func TestTheHealthOfAVolumeOnItsNode(t *testing.T) {
 			m := newMachine(t, host, t.TempDir(), quiet)
 			m.publish(nil)
 			s := m.start()
-			capability := mountCapability("ext4")
+			capability := mountCapability("ext4", test.flags...)
 			if test.block {
 				capability = blockCapability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER)
 			}
@@ -309,6 +313,7 @@ func TestTheHealthOfAVolumeOnItsNode(t *testing.T) {
 }
 
 func TestTheHealthOfAVolumeThatIsNotStaged(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, newMemoryHost(), t.TempDir(), quiet)
 	s := m.start()
 	health := func() (*csi.NodeGetVolumeHealthResponse, error) {
@@ -332,6 +337,7 @@ func TestTheHealthOfAVolumeThatIsNotStaged(t *testing.T) {
 }
 
 func TestStorageIsOutOfReachWhenNoDiskAnswers(t *testing.T) {
+	t.Parallel()
 	host := newMemoryHost()
 	m := newMachine(t, host, t.TempDir(), quiet)
 	m.publish(nil)
@@ -348,7 +354,12 @@ func TestStorageIsOutOfReachWhenNoDiskAnswers(t *testing.T) {
 	if n := backends(); n != 0 {
 		t.Errorf("%d complaints about storage where the only disk fails: that is the volume's matter", n)
 	}
-	record.VolumeName = "pvc-2"
+	record.VolumeName, record.BootID = "pvc-2", "boot-0"
+	m.must(m.records.Put(record))
+	if n := backends(); n != 0 {
+		t.Errorf("%d complaints about storage where the second disk was used before a reboot", n)
+	}
+	record.BootID = m.bootID
 	m.must(m.records.Put(record))
 	if n := backends(); n != 1 {
 		t.Errorf("%d complaints about storage where two disks fail", n)

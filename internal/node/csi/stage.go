@@ -152,7 +152,7 @@ func (s *Server) undoStage(ctx context.Context, disk volumehandle.Handle, path s
 	switch {
 	case ofAnother:
 		return nil
-	case recorded && record.Block && record.BootID == s.options.BootID:
+	case record.Block && record.BootID == s.options.BootID:
 		return fmt.Errorf("%s is staged as a raw block device", record.Device)
 	}
 	return s.forget(ctx, disk.VolumeName(), record, recorded)

@@ -42,7 +42,7 @@ func (s *Server) stats(ctx context.Context, request *csi.NodeGetVolumeStatsReque
 		s.noteReading(record, request.GetVolumePath(), faults)
 		condition.Attach(response, len(faults) > 0, abnormal(faults))
 	}
-	if recorded && record.Block {
+	if record.Block {
 		response.Usage = []*csi.VolumeUsage{{Unit: csi.VolumeUsage_BYTES, Total: record.SizeBytes}}
 		return response, nil
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"k8s.io/utils/ptr"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	csinode "github.com/azuredisk-csi/azuredisk/internal/node/csi"
@@ -32,53 +31,8 @@ func (m *machine) stageWith(s *csinode.Server, capability *csi.VolumeCapability,
 	return err
 }
 
-func TestTheBasicProfileFollowsFromTheDisk(t *testing.T) {
-	for name, test := range map[string]struct {
-		disk apiv1.DiskParameters
-		gib  int64
-		want string
-	}{
-		"a small Premium SSD": {apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{SKUName: "Premium_LRS"}}, 10,
-			"mq-deadline 212 8 16 8"},
-		"a large Premium SSD": {apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{SKUName: "Premium_LRS"}}, 1024,
-			"mq-deadline 40 20 40 8"},
-		"a small one with a tier": {apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{SKUName: "Premium_ZRS", Tier: "P30"}},
-			10, "mq-deadline 40 20 40 8"},
-		"a Standard SSD": {apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{SKUName: "StandardSSD_LRS"}}, 10,
-			"mq-deadline 200 8 16 8"},
-		"a Premium SSD v2 as it comes": {apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{SKUName: "PremiumV2_LRS"}}, 10,
-			"mq-deadline 44 12 24 8"},
-		"an Ultra disk as was provisioned": {
-			apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{SKUName: "UltraSSD_LRS",
-				DiskIOPSReadWrite: ptr.To(int64(160000)), DiskMBpsReadWrite: ptr.To(int64(4000))}}, 1024,
-			"mq-deadline 28 256 512 8"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			memory := newMemoryHost()
-			memory.Size = test.gib << 30
-			m := newMachine(t, memory, t.TempDir(), quiet)
-			m.publish(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
-				disk := test.disk
-				disk.SubscriptionID = v.Spec.Disk.SubscriptionID
-				disk.ResourceGroup = v.Spec.Disk.ResourceGroup
-				disk.Name = v.Spec.Disk.Name
-				v.Spec.Disk, v.Spec.CapacityBytes = disk, test.gib<<30
-			})
-			if err := m.stageWith(m.start(), mountCapability("ext4"), map[string]string{"PerfProfile": "Basic"}); err != nil {
-				t.Fatal(err)
-			}
-			var values []string
-			for _, setting := range memory.Tuned {
-				values = append(values, setting.Value)
-			}
-			if got := strings.Join(values, " "); got != test.want {
-				t.Errorf("settings %s, want %s: %+v", got, test.want, memory.Tuned)
-			}
-		})
-	}
-}
-
 func TestProfilesThatDoNotTuneOrCannot(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		context map[string]string
 		want    []provisioner.DeviceSetting

@@ -55,10 +55,14 @@ func (u user) publish(s *csinode.Server) error {
 	return err
 }
 
+func (u user) unpublished(s *csinode.Server) error {
+	_, err := s.NodeUnpublishVolume(u.m.t.Context(), &csi.NodeUnpublishVolumeRequest{VolumeId: u.handle, TargetPath: u.target})
+	return err
+}
+
 func (u user) unpublish(s *csinode.Server) {
 	u.m.t.Helper()
-	_, err := s.NodeUnpublishVolume(u.m.t.Context(), &csi.NodeUnpublishVolumeRequest{VolumeId: u.handle, TargetPath: u.target})
-	u.m.must(err)
+	u.m.must(u.unpublished(s))
 }
 
 func (u user) unstage(s *csinode.Server) error {
@@ -156,6 +160,7 @@ func TestOneStagingPathStaysMountedWhenNoPodUsesTheVolume(t *testing.T) {
 }
 
 func TestTwoHandlesOfOneRawBlockDisk(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, newMemoryHost(), t.TempDir(), quiet)
 	m.publish(nil)
 	s := m.start()
@@ -175,6 +180,7 @@ func TestTwoHandlesOfOneRawBlockDisk(t *testing.T) {
 
 // A pod of one PersistentVolume decides how the others can be used, as long as it runs.
 func TestTwoHandlesThatExcludeEachOther(t *testing.T) {
+	t.Parallel()
 	filesystem, writer := mountCapability("ext4"), blockCapability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER)
 	reader := blockCapability(csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY)
 	single := mountCapability("ext4")
@@ -221,6 +227,7 @@ func TestTwoHandlesThatExcludeEachOther(t *testing.T) {
 // Both mounts are out of date after another node has used the volume. The kubelet stages neither of
 // them again.
 func TestTwoHandlesAreStagedInPlace(t *testing.T) {
+	t.Parallel()
 	host := newMemoryHost()
 	m := newMachine(t, host, t.TempDir(), quiet)
 	m.publish(nil)
@@ -245,6 +252,7 @@ func TestTwoHandlesAreStagedInPlace(t *testing.T) {
 // Wherever the plug-in is killed, the report names the volume while it is mounted, and repeated
 // calls end both uses.
 func TestLaw5AKillWhileTwoHandlesAreUsedLosesNothing(t *testing.T) {
+	t.Parallel()
 	calls := map[string]func(*csinode.Server, user, user) error{
 		"stage the second":   func(s *csinode.Server, _, two user) error { return two.start(s) },
 		"unstage the first":  func(s *csinode.Server, one, _ user) error { one.unpublish(s); return one.unstage(s) },

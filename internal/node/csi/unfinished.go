@@ -94,7 +94,7 @@ func (s *Server) leftOf(ctx context.Context, volume string) (*leftover, error) {
 	if unfinished(left.entry, left.record) {
 		return left, nil
 	}
-	if asked, err := s.leftStaged(ctx, left.record); err != nil || !asked {
+	if asked, err := s.leftStaged(ctx, left.record); !asked {
 		return nil, err
 	}
 	return left, nil

@@ -38,6 +38,7 @@ func interrupted(t *testing.T) (*machine, *memoryHost) {
 
 // The kubelet was restarted, too, and does not know of the volume.
 func TestAFormatThatWasCutShortIsClearedWithoutACallOfTheKubelet(t *testing.T) {
+	t.Parallel()
 	for name, change := range map[string]func(m *machine){
 		"the plug-in was restarted":                    func(*machine) {},
 		"the node was restarted":                       func(m *machine) { m.bootID = "boot-2" },
@@ -59,6 +60,7 @@ func TestAFormatThatWasCutShortIsClearedWithoutACallOfTheKubelet(t *testing.T) {
 // After the restart of the node its path to the disk may be another one, whose writes the disk
 // refuses.
 func TestAFormatIsClearedAlthoughAFormerPathHoldsTheReservation(t *testing.T) {
+	t.Parallel()
 	m, host := interrupted(t)
 	record, _, err := m.records.Get(volume)
 	m.must(err)
@@ -69,12 +71,16 @@ func TestAFormatIsClearedAlthoughAFormerPathHoldsTheReservation(t *testing.T) {
 	m.bootID = "boot-2"
 	m.start().EndUnfinished(t.Context())
 	m.assertClean()
+	if state := host.Shared.State(); state.Holder != own {
+		t.Errorf("the disk has %s, want the reservation, as of every record of before a reboot", state)
+	}
 	if !host.Content.Blank() {
 		t.Errorf("the disk carries %+v, want nothing", host.Content)
 	}
 }
 
 func TestAFormatIsNotClearedWhileACallForTheVolumeIsAtWork(t *testing.T) {
+	t.Parallel()
 	m, host, _ := bench(t)
 	m.publish(nil)
 	var s *csinode.Server
@@ -94,6 +100,7 @@ func TestAFormatIsNotClearedWhileACallForTheVolumeIsAtWork(t *testing.T) {
 // A disk that was detached outside the driver is attached again. Until then the node remembers what
 // it has to clear.
 func TestTheRemainsOfAFormatWaitForTheDisk(t *testing.T) {
+	t.Parallel()
 	for name, away := range map[string]func(m *machine, host *memoryHost){
 		"the node has no device": func(_ *machine, host *memoryHost) { host.Detach() },
 		"the attachment is pending": func(m *machine, _ *memoryHost) {
@@ -104,38 +111,6 @@ func TestTheRemainsOfAFormatWaitForTheDisk(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { waitsForTheDisk(t, away) }) })
-	}
-}
-
-// The disk is not attached again under this epoch. What is on it is no longer the node's concern.
-func TestTheRemainsOfAFormatAreLeftToTheNextNode(t *testing.T) {
-	for name, leave := range map[string]func(*machine){
-		"a fence has proved that the disk is detached": func(m *machine) {
-			m.change(func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
-				a.Status.State = apiv1.AttachmentPending
-				a.Status.Proof = &apiv1.ReleaseProof{Type: apiv1.ProofDetached, Epoch: a.Spec.Epoch}
-			})
-		},
-		"a person detached the disk and deleted its attachment, which waits for the node's report": func(m *machine) {
-			m.change(func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
-				a.Finalizers = []string{apiv1.FinalizerAttachment}
-			})
-			attachment := &apiv1.AzVolumeAttachment{}
-			attachment.Namespace, attachment.Name = namespace, apiv1.AttachmentName(volume, thisNode)
-			m.must(m.direct.Delete(m.t.Context(), attachment))
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				m, host := interrupted(t)
-				host.Detach()
-				host.Content.Garbage = false
-				leave(m)
-				m.bootID = "boot-2"
-				m.start().EndUnfinished(t.Context())
-				m.assertClean()
-			})
-		})
 	}
 }
 
@@ -160,6 +135,7 @@ func waitsForTheDisk(t *testing.T, away func(m *machine, host *memoryHost)) {
 // Something holds the device when the kubelet unstages the volume. The kubelet is restarted, and
 // does not call again.
 func TestAnUnstageThatWasBegunIsEndedWithoutACallOfTheKubelet(t *testing.T) {
+	t.Parallel()
 	block := blockCapability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER)
 	for name, test := range map[string]struct {
 		capability *csi.VolumeCapability
@@ -201,6 +177,7 @@ func TestAnUnstageThatWasBegunIsEndedWithoutACallOfTheKubelet(t *testing.T) {
 
 // The pod returns to the node while its volume is being unstaged.
 func TestAVolumeThatIsStagedAgainIsNotUnstaged(t *testing.T) {
+	t.Parallel()
 	host := newMemoryHost()
 	m := newMachine(t, host, t.TempDir(), quiet)
 	m.publish(nil)
@@ -225,6 +202,7 @@ func TestAVolumeThatIsStagedAgainIsNotUnstaged(t *testing.T) {
 // A write of the report fails in a NodeStageVolume, and in its clean-up. The kubelet is restarted,
 // and does not call again.
 func TestAStageThatNeverSucceededIsEndedWithoutACallOfTheKubelet(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		capability *csi.VolumeCapability
 		// fails reports whether writes of the report fail.
@@ -277,6 +255,7 @@ func TestAStageThatNeverSucceededIsEndedWithoutACallOfTheKubelet(t *testing.T) {
 
 // The kubelet holds such a volume as staged, and publishes it for the next pod.
 func TestAVolumeThatTheKubeletHoldsAsStagedIsNotUnstaged(t *testing.T) {
+	t.Parallel()
 	block := blockCapability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER)
 	for name, test := range map[string]struct {
 		capability *csi.VolumeCapability
@@ -323,30 +302,9 @@ func TestAVolumeThatTheKubeletHoldsAsStagedIsNotUnstaged(t *testing.T) {
 	}
 }
 
-// The disk was detached, and its LUN has another disk, which another node has reserved.
-func TestTheDiskOfAnotherVolumeIsNotReservedToClearAFormat(t *testing.T) {
-	m, host := interrupted(t)
-	m.change(func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
-		v.Status.Primary.Epoch, a.Spec.Epoch = 7, 7
-	})
-	record, _, err := m.records.Get(volume)
-	m.must(err)
-	record.Epoch, record.ReservationKey = 7, keyOf(t, thisNode, 7).String()
-	m.must(m.records.Put(record))
-	other := content{FS: provisioner.Filesystem{Type: "ext4", UUID: "another"}}
-	host.Content = other
-	holder := keyOf(t, "node-x", 6)
-	reserveAs(t, host, "node-x", holder)
-	m.start().EndUnfinished(t.Context())
-	if state := host.Shared.State(); state.Holder != holder || host.Content != other {
-		t.Errorf("the other disk has %s and carries %+v, want the reservation of key %s, and %+v", state, host.Content, holder,
-			other)
-	}
-	m.assertClean()
-}
-
 // The node's records are lost, or the V1 driver has mounted the volume.
 func TestAStageThatNeverSucceededIsNotEndedWhileItsPathIsMounted(t *testing.T) {
+	t.Parallel()
 	m, host, k := bench(t)
 	m.publish(nil)
 	s := m.start()
@@ -366,6 +324,7 @@ func TestAStageThatNeverSucceededIsNotEndedWhileItsPathIsMounted(t *testing.T) {
 
 // The kubelet is restarted after the unpublish, and does not call NodeUnstageVolume.
 func TestAVolumeThatTheKubeletHasLeftStagedIsUnstaged(t *testing.T) {
+	t.Parallel()
 	for kind, capability := range kindsOfVolume() {
 		t.Run(kind, func(t *testing.T) {
 			host := newMemoryHost()
@@ -422,6 +381,7 @@ func (m *machine) beforeNextRead() *func() {
 // The look at what is left reads at the API server. The kubelet would repeat a refused call half a
 // second later, in the middle of a move.
 func TestALookAtWhatIsLeftRefusesNoCall(t *testing.T) {
+	t.Parallel()
 	for kind, capability := range kindsOfVolume() {
 		t.Run(kind, func(t *testing.T) {
 			m := newMachine(t, newMemoryHost(), t.TempDir(), quiet)

@@ -31,6 +31,7 @@ func published(t *testing.T) (*machine, *memoryHost) {
 // The kubelet deletes the pod's object after NodeUnpublishVolume, and autoscalers delete the VM
 // then.
 func TestUnpublishWritesThePodsDataToTheDiskFirst(t *testing.T) {
+	t.Parallel()
 	m, host := published(t)
 	host.Hook = func(step string) {
 		if step == "before unmount" && host.Unflushed {
@@ -48,6 +49,7 @@ func TestUnpublishWritesThePodsDataToTheDiskFirst(t *testing.T) {
 }
 
 func TestUnpublishWhenTheDataCannotBeWritten(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		fails     error
 		want      codes.Code
@@ -84,6 +86,7 @@ func TestUnpublishWhenTheDataCannotBeWritten(t *testing.T) {
 // Another pod of the node may start to use the volume while the data of one that has ended is
 // written.
 func TestASyncDoesNotDelayOtherCallsForTheVolume(t *testing.T) {
+	t.Parallel()
 	m, host := published(t)
 	s := m.start()
 	var steps []string
@@ -105,6 +108,7 @@ func TestASyncDoesNotDelayOtherCallsForTheVolume(t *testing.T) {
 
 // The proof of the release and the loss are one write.
 func TestALossAtUnstageIsInTheReportThatProvesTheRelease(t *testing.T) {
+	t.Parallel()
 	m, host := published(t)
 	s := m.start()
 	if err := m.unpublishVolume(s); err != nil {

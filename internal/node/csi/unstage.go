@@ -79,7 +79,7 @@ func (s *Server) unstageAt(ctx context.Context, disk volumehandle.Handle, path s
 		return err
 	}
 	if mounted {
-		if !recorded || record.Device != mount.Source || record.BootID != s.options.BootID {
+		if record.Device != mount.Source || record.BootID != s.options.BootID {
 			// A repeated call finds no mount. Then only the record says which device must still be
 			// flushed.
 			record.VolumeName, record.VolumeID, record.StagingPath = volume, disk.String(), path
@@ -117,7 +117,7 @@ func (s *Server) removePath(ctx context.Context, path string) error {
 // used since the boot, checks that nothing holds it, write-protects it, and ends its reservation. The
 // flush comes first, because the disk may refuse it without the reservation.
 func (s *Server) forget(ctx context.Context, volume string, record nodereport.Record, recorded bool) error {
-	if recorded && record.BootID == s.options.BootID {
+	if record.BootID == s.options.BootID {
 		if err := s.release(ctx, volume, record.Device); err != nil {
 			return err
 		}

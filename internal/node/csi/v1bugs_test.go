@@ -16,6 +16,7 @@ import (
 
 // In V1 the metrics counted every staging of a raw block volume as a failure.
 func TestV1BugTheStagingOfARawBlockVolumeIsCountedAsFailed(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t, newMemoryHost(), t.TempDir(), quiet)
 	m.publish(nil)
 	s := m.start()

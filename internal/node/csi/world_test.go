@@ -4,37 +4,34 @@ import (
 	"context"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/prometheus/client_golang/prometheus"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	csinode "github.com/azuredisk-csi/azuredisk/internal/node/csi"
 	"github.com/azuredisk-csi/azuredisk/internal/node/nodereport"
-	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
-	"github.com/azuredisk-csi/azuredisk/internal/testkit/memapi"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/faulty"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/memhost"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/nodebench"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
 const (
-	thisNode   = "node-b"
-	namespace  = "azure-disk-csi"
-	driverName = "disk.csi.azure.com"
-	volumeID   = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/pvc-1"
-	lun        = int32(3)
-	volumeUID  = "uid-of-pvc-1"
+	thisNode   = nodebench.NodeName
+	namespace  = nodebench.Namespace
+	driverName = nodebench.DriverName
+	volumeID   = nodebench.VolumeID
+	lun        = nodebench.LUN
+	volumeUID  = nodebench.VolumeUID
 )
 
 // memoryHost is a node's kernel in memory. Its steps can be interrupted by a panic, which stands for
@@ -51,17 +48,7 @@ func newMemoryHost() *memoryHost { return memhost.New(thisNode, lun) }
 var volume = volumehandle.Of(diskOf(volumeID)).VolumeName()
 
 // diskOf returns the disk parameters that make up a volume ID.
-func diskOf(id string) apiv1.DiskParameters {
-	handle, err := volumehandle.Parse(id)
-	if err != nil {
-		panic(err)
-	}
-	return apiv1.DiskParameters{
-		SubscriptionID: handle.SubscriptionID,
-		ResourceGroup:  handle.ResourceGroup,
-		Name:           handle.DiskName,
-	}
-}
+func diskOf(id string) apiv1.DiskParameters { return nodebench.Disk(id) }
 
 // machine is a node with its API server. The node plug-in on it can be started again and again; the
 // rest stays.
@@ -81,22 +68,22 @@ type machine struct {
 	report *nodereport.Reporter
 	// metrics of the plug-in that answers requests to fence.
 	metrics *prometheus.Registry
+	// faults makes an access to the API server, or to the records, fail.
+	faults *faulty.Faults
 }
-
-// scheme is made once, because that takes long.
-var scheme = sync.OnceValue(fakeapi.Scheme)
 
 func newMachine(t *testing.T, host provisioner.Host, dir string, hook func(write string)) *machine {
 	t.Helper()
-	store := memapi.New(scheme(), clock.RealClock{})
-	base := memapi.NewClient(store, memapi.Open, nil)
+	f := &faulty.Faults{}
+	base, direct := nodebench.API(f.Gate)
 	m := &machine{
 		t:       t,
-		direct:  interceptor.NewClient(base, interceptor.Funcs{Create: withStatus(store)}),
+		direct:  direct,
 		host:    host,
-		bootID:  "boot-1",
+		bootID:  nodebench.BootID,
 		dir:     dir,
-		records: nodereport.Records{Dir: filepath.Join(t.TempDir(), "staged")},
+		records: nodereport.Records{Dir: nodebench.RecordsDir(t), Fails: f.Access},
+		faults:  f,
 	}
 	m.api = interceptor.NewClient(base, interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
@@ -113,17 +100,6 @@ func newMachine(t *testing.T, host provisioner.Host, dir string, hook func(write
 		},
 	})
 	return m
-}
-
-// withStatus creates an object with its status in one step.
-func withStatus(store *memapi.Store) func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
-	return func(ctx context.Context, c client.WithWatch, o client.Object, _ ...client.CreateOption) error {
-		if o.GetUID() == "" {
-			o.SetUID(uuid.NewUUID())
-		}
-		store.Restore(o)
-		return c.Get(ctx, client.ObjectKeyFromObject(o), o)
-	}
 }
 
 // start starts a node plug-in, as after a kill.
@@ -170,53 +146,18 @@ func (m *machine) start() *csinode.Server {
 }
 
 // publish makes the volume's objects as they are after ControllerPublishVolume.
-func (m *machine) publish(edit func(*apiv1.AzVolume, *apiv1.AzVolumeAttachment)) {
+func (m *machine) publish(edit nodebench.Edit) {
 	m.t.Helper()
-	v := &apiv1.AzVolume{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: volume, UID: volumeUID},
-		Spec:       apiv1.AzVolumeSpec{Origin: apiv1.OriginProvisioned, Access: apiv1.AccessSingleNode, Disk: diskOf(volumeID)},
-		Status:     apiv1.AzVolumeStatus{Primary: &apiv1.Ownership{NodeName: thisNode, Epoch: 1, State: apiv1.OwnershipHeld}},
-	}
-	a := &apiv1.AzVolumeAttachment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: apiv1.AttachmentName(volume, thisNode)},
-		Spec: apiv1.AzVolumeAttachmentSpec{
-			VolumeName: volume,
-			NodeName:   thisNode,
-			Role:       apiv1.RolePrimary,
-			Epoch:      1,
-		},
-		Status: apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, LUN: ptr.To(lun)},
-	}
-	if edit != nil {
-		edit(v, a)
-	}
-	for _, object := range []client.Object{v, a} {
-		if err := m.direct.Create(m.t.Context(), object); err != nil {
-			m.t.Fatal(err)
-		}
+	if edit == nil {
+		nodebench.Publish(m.t, m.direct)
+	} else {
+		nodebench.Publish(m.t, m.direct, edit)
 	}
 }
 
-func (m *machine) change(edit func(*apiv1.AzVolume, *apiv1.AzVolumeAttachment)) {
+func (m *machine) change(edit nodebench.Edit) {
 	m.t.Helper()
-	ctx := m.t.Context()
-	v, a := &apiv1.AzVolume{}, &apiv1.AzVolumeAttachment{}
-	for object, name := range map[client.Object]string{v: volume, a: apiv1.AttachmentName(volume, thisNode)} {
-		if err := m.direct.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, object); err != nil {
-			m.t.Fatal(err)
-		}
-	}
-	edit(v, a)
-	for _, object := range []client.Object{v, a} {
-		status := object.DeepCopyObject().(client.Object)
-		if err := m.direct.Update(ctx, object); err != nil {
-			m.t.Fatal(err)
-		}
-		status.SetResourceVersion(object.GetResourceVersion())
-		if err := m.direct.Status().Update(ctx, status); err != nil {
-			m.t.Fatal(err)
-		}
-	}
+	nodebench.Change(m.t, m.direct, edit)
 }
 
 // status is the node's report at the API server.
@@ -246,17 +187,11 @@ func (m *machine) stagingPath() string { return filepath.Join(m.dir, "globalmoun
 func (m *machine) target() string { return filepath.Join(m.dir, "pods", "1", "mount") }
 
 func mountCapability(fsType string, flags ...string) *csi.VolumeCapability {
-	return &csi.VolumeCapability{
-		AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: fsType, MountFlags: flags}},
-		AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
-	}
+	return nodebench.Mount(fsType, flags...)
 }
 
 func blockCapability(mode csi.VolumeCapability_AccessMode_Mode) *csi.VolumeCapability {
-	return &csi.VolumeCapability{
-		AccessType: &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}},
-		AccessMode: &csi.VolumeCapability_AccessMode{Mode: mode},
-	}
+	return nodebench.Block(mode)
 }
 
 func (m *machine) stage(s *csinode.Server, capability *csi.VolumeCapability) error {
