@@ -495,7 +495,8 @@ func TestAPodThatWaitsForAFenceIsToldWhatAzureAnswersOnce(t *testing.T) {
 			got := recorded(t, r)
 			if len(got) != 1 || !strings.HasPrefix(got[0], "Warning "+apiv1.ReasonFailedAttachVolume) ||
 				!strings.Contains(got[0], "node a (epoch 1)") || !strings.Contains(got[0], "503") {
-				t.Errorf("got events %q, want one Warning %s that names node a, epoch 1 and Azure's answer", got, apiv1.ReasonFailedAttachVolume)
+				t.Errorf("got events %q, want one Warning %s that names node a, epoch 1 and Azure's answer", got,
+					apiv1.ReasonFailedAttachVolume)
 			}
 			calls.expect(t)
 		})
@@ -512,6 +513,20 @@ func TestASecondPublishWritesNoSecondEvent(t *testing.T) {
 	if got := recorded(t, r); len(got) != 1 || !strings.HasPrefix(got[0], "Normal "+apiv1.ReasonSuccessfulAttachVolume) {
 		t.Errorf("got events %q after %d publishes, want one Normal %s", got, len(calls.calls),
 			apiv1.ReasonSuccessfulAttachVolume)
+	}
+}
+
+// A stranger is a pod that names the volume's disk and does not get it.
+func TestWhatAStrangerWasToldIsForgottenWithIt(t *testing.T) {
+	one := stranger{pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "1"}}}
+	other := stranger{pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "2"}}}
+	var told told
+	told.first("vol", one.pod.UID, "stranger")
+	if told.keep(observed{name: "vol", strangers: []stranger{one}}); told.first("vol", one.pod.UID, "stranger") {
+		t.Error("the pod is told again, want it once")
+	}
+	if told.keep(observed{name: "vol", strangers: []stranger{other}}); len(told.volumes) != 0 {
+		t.Errorf("got %v remembered after the pod is gone, want none", told.volumes)
 	}
 }
 

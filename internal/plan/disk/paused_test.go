@@ -100,6 +100,19 @@ func TestWhatHadBegunIsRecordedDuringAPause(t *testing.T) {
 	}
 }
 
+// Azure has given the request another token since. The next leader must know it.
+func TestWhatIsUnderWayIsRecordedDuringAPause(t *testing.T) {
+	t.Parallel()
+	in := disk.Input{
+		Now: objects.Now, HasFinalizer: true, Volume: objects.NewVolume(gathered, accepted, asked(tagged), pausedBy("yes")),
+		Job: operation.Job{Work: operation.WorkUpdateDisk, Phase: operation.PhaseAccepted, Tokens: []string{"t", "t2"}},
+	}
+	got := disk.Next(in)
+	if got.Status.State != apiv1.VolumeUpdating || got.Status.Operation == nil || got.Status.Operation.ResumeToken != "t2" {
+		t.Errorf("got status %+v, want the change under way with the token t2", got.Status)
+	}
+}
+
 func TestTheEndOfAPauseIsACondition(t *testing.T) {
 	t.Parallel()
 	in := disk.Input{Now: objects.Now, HasFinalizer: true, Volume: objects.NewVolume(pausedBy(apiv1.PausedTrue))}

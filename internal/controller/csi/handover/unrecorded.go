@@ -83,7 +83,7 @@ func (s *Publisher) recordPublished(ctx context.Context, handle volumehandle.Han
 // that the node has released the volume.
 func (s *Publisher) unpublishUnrecorded(ctx context.Context, handle volumehandle.Handle, node string) error {
 	a, err := s.Attachment(ctx, s.Reader, handle.VolumeName(), node)
-	if err != nil || a == nil || a.Spec.Role != apiv1.RolePrimary {
+	if a == nil || a.Spec.Role != apiv1.RolePrimary {
 		return err
 	}
 	if a.DeletionTimestamp == nil {

@@ -163,6 +163,20 @@ func TestAResumedAttachHoldsItsSharedDisk(t *testing.T) {
 	check(t, "after the resumed call", filled(t, q).requests, then)
 }
 
+func TestAVMIsKnownUntilItsForcedBatchEnds(t *testing.T) {
+	q := newQueues()
+	resumed := newRequest(operation.Attach, provisioner.AttachRequest{VMID: "vm", DiskID: "a"})
+	q.beginResumed(resumed)
+	put(q, "vm", "b", operation.ForceDetach, false)
+	forced := filled(t, q)
+	if q.endResumed(resumed); len(q.vms) != 1 {
+		t.Errorf("got %d VMs while a forced batch is in flight, want 1", len(q.vms))
+	}
+	if q.end(forced); len(q.vms) != 0 {
+		t.Errorf("got %d VMs at the end, want none", len(q.vms))
+	}
+}
+
 func TestOnlyAFilledBatchIsInFlight(t *testing.T) {
 	q := newQueues()
 	put(q, "vm", "a", operation.Attach, false)
