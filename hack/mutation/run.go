@@ -31,6 +31,9 @@ const (
 // ownTime is how long the tests of a mutant's own package may take, without compilation.
 const ownTime = 10 * time.Second
 
+// stuckTime is how long tests may take that are known to end within ownTime without a mutant.
+const stuckTime = time.Minute
+
 // importersTime is how long those of another package may.
 const importersTime = 2 * time.Minute
 
@@ -88,10 +91,16 @@ func (l *lab) prepare(ctx context.Context, pkg string, mutants []mutant) (*bench
 // try runs the tests that may notice a mutant.
 func (b *bench) try(ctx context.Context, m mutant) (result, error) {
 	ended, err := b.test(ctx, b.pkg, m.Number, ownTime)
+	if err == nil && ended == late && !b.slow {
+		// The machine may be busy: only tests that do not end have noticed it.
+		if ended, err = b.test(ctx, b.pkg, m.Number, stuckTime); ended == late {
+			ended = failed
+		}
+	}
 	switch {
 	case err != nil:
 		return "", err
-	case ended == failed || ended == late && !b.slow:
+	case ended == failed:
 		return killedByOwn, nil
 	}
 	others := b.importers[b.pkg]
@@ -226,7 +235,8 @@ func run(ctx context.Context, program, dir string, number int, within time.Durat
 
 // list asks go list about packages.
 func list(root string, patterns ...string) ([]listed, error) {
-	command := exec.Command("go", append([]string{"list", "-json=ImportPath,Dir,GoFiles,Imports,TestImports,XTestImports,TestGoFiles,XTestGoFiles"},
+	command := exec.Command("go", append([]string{"list",
+		"-json=ImportPath,Dir,GoFiles,Imports,TestImports,XTestImports,TestGoFiles,XTestGoFiles"},
 		patterns...)...)
 	command.Dir, command.Stderr = root, os.Stderr
 	text, err := command.Output()
