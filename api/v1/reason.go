@@ -117,6 +117,7 @@ const (
 	ReasonOtherDriver                   = "OtherDriver"
 	ReasonOtherVolumeNotMounted         = "OtherVolumeNotMounted"
 	ReasonPermissionMissing             = "PermissionMissing"
+	ReasonPersistentVolumeNotAttachable = "PersistentVolumeNotAttachable"
 	ReasonPersistentVolumeTerminating   = "PersistentVolumeTerminating"
 	ReasonPodEnded                      = "PodEnded"
 	ReasonPodEnding                     = "PodEnding"

@@ -268,6 +268,27 @@ func claimFaults() map[string]fault {
 			}), "PersistentVolumeTerminating", "The disk stays at Azure then", "nothing"},
 		"a pod that gets a volume whose PersistentVolume is deleted": {changed(newStage(), terminating), "Mounting",
 			"about to mount", "usually ends within"},
+		"with VolumeAttachments, a PersistentVolume that is deleted while a claim is bound to it": {changed(newStage(), claimAsked,
+			terminating, attachRequired, func(s *stage) {
+				runs(s.pod)
+				s.volume.Spec.MaxMountReplicaCount = 1
+				missesReplica(s, "no node can take another replica")
+			}), "PersistentVolumeNotAttachable", "Pods that use it go on", "the guide delete-and-retain"},
+		"with VolumeAttachments, a pod that waits for a volume whose PersistentVolume is deleted": {changed(heldBy(apiv1.OwnershipReleasing),
+			terminating, attachRequired), "PersistentVolumeNotAttachable", "attaches it to no node", "the guide delete-and-retain"},
+		"with VolumeAttachments, a claim whose pod waits for a volume whose PersistentVolume is deleted": {changed(newStage(), claimAsked,
+			terminating, attachRequired, func(s *stage) {
+				objects.Owned("", 4, apiv1.OwnershipReleased)(s.volume)
+				s.attached("b", apiv1.RoleReplica, 4)
+			}), "PersistentVolumeNotAttachable", "The pod on node b waits", "the guide delete-and-retain"},
+		"with VolumeAttachments, a pod without a node whose PersistentVolume is deleted": {changed(newStage(), terminating, attachRequired,
+			func(s *stage) {
+				objects.Owned("", 4, apiv1.OwnershipReleased)(s.volume)
+				delete(s.attachments, "b")
+				s.pod.Spec.NodeName = ""
+			}), "PersistentVolumeNotAttachable", "The pod needs the volume", "the guide delete-and-retain"},
+		"with VolumeAttachments, a volume that was attached before its PersistentVolume was deleted": {changed(newStage(), terminating,
+			attachRequired), "Mounting", "about to mount", "usually ends within"},
 		"a PersistentVolume without its claim that a node uses": {changed(newStage(), func(s *stage) {
 			s.claim, s.pv.Status.Phase = nil, corev1.VolumeReleased
 			s.pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
@@ -807,7 +828,7 @@ func driverFaults() map[string]fault {
 		"a csi-provisioner that does not run": {changed(unprovisioned(nil), func(s *stage) { delete(s.leases, "disk-csi-azure-com") }),
 			"SidecarNotLeading", "csi-provisioner", "-c csi-provisioner"},
 		"a csi-attacher that does not run": {changed(cold(), func(s *stage) {
-			s.csi.Spec.AttachRequired = ptr.To(true)
+			attachRequired(s)
 			delete(s.attachments, "b")
 			objects.Owned("", 4, apiv1.OwnershipReleased)(s.volume)
 			delete(s.leases, "external-attacher-leader-disk-csi-azure-com")
@@ -871,6 +892,9 @@ func terminating(s *stage) {
 	s.pv.DeletionTimestamp, s.pv.Finalizers = objects.Ago(time.Minute), []string{"kubernetes.io/pv-protection"}
 	s.pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
 }
+
+// attachRequired lets Kubernetes attach volumes, through VolumeAttachments.
+func attachRequired(s *stage) { s.csi.Spec.AttachRequired = ptr.To(true) }
 
 // missesReplica is a volume without its replica, for a reason.
 func missesReplica(s *stage, why string) {

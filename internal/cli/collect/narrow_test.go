@@ -7,12 +7,14 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/azuredisk-csi/azuredisk/internal/cli/collect"
 	"github.com/azuredisk-csi/azuredisk/internal/cli/explain"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/cause"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
 )
 
@@ -116,5 +118,31 @@ func TestEventsExplainWithoutOtherRights(t *testing.T) {
 					test.want, test.says, got.Text())
 			}
 		})
+	}
+}
+
+// withoutDrivers is a client that may not read CSIDrivers.
+type withoutDrivers struct{ client.Client }
+
+func (c withoutDrivers) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
+	if _, is := into.(*storagev1.CSIDriver); is {
+		return forbidden(key.Name)
+	}
+	return c.Client.Get(ctx, key, into, options...)
+}
+
+// Whether Kubernetes attaches a volume whose PersistentVolume is deleted is in the CSIDriver alone.
+func TestWithoutTheCSIDriverABoundVolumeThatIsDeletedIsNotHealthy(t *testing.T) {
+	t.Parallel()
+	s := changed(newStage(), claimAsked, terminating, func(s *stage) { runs(s.pod) })()
+	facts, err := collect.Collect(t.Context(), withoutDrivers{indexed(s.objects()...)}, collect.Options{
+		Subject: s.subject, DriverName: driverName, DriverNamespace: driverNS, Now: func() time.Time { return objects.Now },
+	})
+	if err != nil {
+		t.Fatalf("collect: got %v, want no error", err)
+	}
+	got := explain.Explain(facts)
+	if got.Outcome != cause.CannotTell || !strings.Contains(got.Sentence, "not readable with these rights") {
+		t.Errorf("got %s, %q, want %s and that the CSIDriver is not readable", got.Outcome, got.Sentence, cause.CannotTell)
 	}
 }

@@ -39,6 +39,11 @@ func (f Facts) toNode(v *Volume, node string) Finding {
 	if finding, ok := f.notInstalled(); ok {
 		return finding
 	}
+	a := attachmentTo(v, node)
+	// An attachment of a primary is what csi-attacher has asked for before.
+	if f.refusedByAttacher(v) && (a == nil || a.Spec.Role != apiv1.RolePrimary) {
+		return f.notAttachable(v, "The pod on node "+node+" waits for the volume.").seen(f.azEvidence(v)...)
+	}
 	if finding, ok := f.held(v, node); ok {
 		return finding
 	}
@@ -51,7 +56,6 @@ func (f Facts) toNode(v *Volume, node string) Finding {
 	if finding, ok := f.refusedMount(); ok {
 		return finding
 	}
-	a := attachmentTo(v, node)
 	if v.AzVolume != nil && a != nil {
 		decision := ownership.MayStage(node, f.identity(node).VMID, v.AzVolume, a)
 		if decision.Outcome == ownership.StageAllowed {

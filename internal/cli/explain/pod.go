@@ -150,6 +150,9 @@ func (f Facts) volumeOfPod(v *Volume) Finding {
 		if finding, ok := f.problem(v); ok {
 			return finding
 		}
+		if f.refusedByAttacher(v) {
+			return f.notAttachable(v, "The pod needs the volume.")
+		}
 		return find(apiv1.ReasonNotUsed, "The volume of %s is ready.", v.claim())
 	}
 	n := f.node(node)

@@ -167,6 +167,8 @@ func (f Facts) kept(v *Volume, healthy Finding) (Finding, bool) {
 	deletes := pv.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete
 	inUse := ownership.HasPrimary(v.AzVolume, v.Attachments)
 	switch {
+	case pv.DeletionTimestamp != nil && bound(pv) && (f.attachRequired() || f.unread(CSIDrivers)):
+		return f.notAttachable(v, healthy.Sentence+" Pods that use it go on."), true
 	case pv.DeletionTimestamp != nil && bound(pv):
 		goes := "The disk stays at Azure then (policy Retain)."
 		if deletes {
@@ -184,6 +186,27 @@ func (f Facts) kept(v *Volume, healthy Finding) (Finding, bool) {
 		return released.then("%s", strings.ReplaceAll(released.Next, "NAME", pv.Name)), true
 	}
 	return Finding{}, false
+}
+
+// refusedByAttacher reports whether csi-attacher attaches the volume to no node, because its PersistentVolume was
+// deleted while a claim is bound to it.
+func (f Facts) refusedByAttacher(v *Volume) bool {
+	pv := v.PersistentVolume
+	return f.attachRequired() && pv != nil && pv.DeletionTimestamp != nil && bound(pv)
+}
+
+// notAttachable explains a volume that csi-attacher attaches to no node; begins is how the answer begins. Without
+// the CSIDriver it is not known whether Kubernetes asks csi-attacher.
+func (f Facts) notAttachable(v *Volume, begins string) Finding {
+	pv := v.PersistentVolume
+	finding := find(apiv1.ReasonPersistentVolumeNotAttachable,
+		"%s PersistentVolume %s was deleted while %s is bound to it, and Kubernetes attaches it to no node any more.", begins,
+		pv.Name, v.claim())
+	if f.unread(CSIDrivers) {
+		finding.Outcome = cause.CannotTell
+		finding.Sentence += " It still does if the CSIDriver says attachRequired: false, which is not readable with these rights."
+	}
+	return finding.seen(Evidence{Object: "PersistentVolume " + pv.Name, Says: "is being deleted", Since: moment(*pv.DeletionTimestamp)})
 }
 
 // deletion explains a volume that is being deleted.

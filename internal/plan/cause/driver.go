@@ -51,7 +51,8 @@ var ofFine = group(groupFine,
 	Cause{ID: apiv1.ReasonPersistentVolumeTerminating, Outcome: Healthy,
 		Seen: []string{"finalizer kubernetes.io/pv-protection"},
 		Means: "The PersistentVolume was deleted while a claim is bound to it. Kubernetes keeps it until the claim is " +
-			"deleted, and the volume works as before. Then it is deleted, and with the reclaim policy Delete its disk too.",
+			"deleted, and the volume works as before: the cluster uses no VolumeAttachments. Then it is deleted, and with " +
+			"the reclaim policy Delete its disk too.",
 		Next: "to keep the disk when the claim is deleted, set the reclaim policy to Retain: kubectl patch pv NAME -p " +
 			"'{\"spec\":{\"persistentVolumeReclaimPolicy\":\"Retain\"}}'"},
 	Cause{ID: apiv1.ReasonDiskFlushFailed, Outcome: Healthy, On: []Object{OnVolume},

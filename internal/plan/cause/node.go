@@ -50,6 +50,13 @@ var ofAttaches = group(groupAttach,
 			"Azure for it. A node that has the disk can use it.",
 		Next: "end the pause when its purpose is served: kubectl annotate azv -n azure-disk-csi NAME " +
 			"disk.csi.azure.com/paused-"},
+	Cause{ID: apiv1.ReasonPersistentVolumeNotAttachable, Outcome: NeedsAction,
+		Seen: []string{apiv1.ReasonFailedAttachVolume, "is marked for deletion", "finalizer kubernetes.io/pv-protection"},
+		Means: "The PersistentVolume was deleted while a claim is bound to it, and the cluster uses VolumeAttachments " +
+			"(attachRequired: true): csi-attacher attaches such a volume to no node. Pods that use it go on. A pod that " +
+			"starts again or moves waits for ever.",
+		Next: "create the PersistentVolume again under its name, as the guide delete-and-retain says: the disk, the claim " +
+			"and the pods stay. Do not restart the pods before that"},
 	Cause{ID: apiv1.ReasonDiskAttaching, Outcome: Waits, On: []Object{OnAttachment}, Usually: time.Minute,
 		Seen:  []string{apiv1.ReasonWaitingForVolume},
 		Means: "Azure attaches the disk."},
