@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/azuredisk-csi/azuredisk/playground/source"
 )
 
 func TestTheShellBlocksOfAGuideAreReadAsTheyArePrinted(t *testing.T) {
@@ -15,29 +17,29 @@ func TestTheShellBlocksOfAGuideAreReadAsTheyArePrinted(t *testing.T) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	g, err := readGuide(path)
+	g, err := source.ReadGuide(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	blocks, err := g.section("First")
+	blocks, err := g.Section("First")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"one \\\n  two\ncat <<'X'\na:\n  b\nX\n", "three\n"}, blocks); diff != "" {
 		t.Error(diff)
 	}
-	if _, err := g.section("Second"); err == nil {
+	if _, err := g.Section("Second"); err == nil {
 		t.Error("a section without commands is taken")
 	}
 }
 
 func TestTheMigrationGuideHasCommandsForEachSectionThatIsFollowed(t *testing.T) {
-	g, err := readGuide(filepath.Join("..", "..", "docs", "guides", "migrate-from-v1.md"))
+	g, err := source.ReadGuide(filepath.Join("..", "..", "docs", "guides", "migrate-from-v1.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, heading := range []string{switchOver, switchBack, removeV1} {
-		if _, err := g.section(heading); err != nil {
+		if _, err := g.Section(heading); err != nil {
 			t.Error(err)
 		}
 	}

@@ -168,7 +168,7 @@ if e2fsck -n "$device"; then exit 1; fi`); err != nil {
 }
 
 func (j *journey) followBlocks(ctx context.Context, section string) error {
-	blocks, err := j.guide.section(section)
+	blocks, err := j.guide.Section(section)
 	if err != nil {
 		return err
 	}

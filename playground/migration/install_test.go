@@ -7,13 +7,15 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/azuredisk-csi/azuredisk/playground/source"
 )
 
 // TestEveryCommandOfTheGuidesIsRun: a section with commands that Follow does not know would not be
 // tested.
 func TestEveryCommandOfTheGuidesIsRun(t *testing.T) {
 	for name, sections := range guides {
-		g, err := readGuide(filepath.Join("..", "..", "docs", "guides", name+".md"))
+		g, err := source.ReadGuide(filepath.Join("..", "..", "docs", "guides", name+".md"))
 		if err != nil {
 			t.Error(err)
 			continue

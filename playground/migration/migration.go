@@ -48,7 +48,7 @@ const stepTimeout = 6 * time.Minute
 // journey is one run.
 type journey struct {
 	Options
-	guide guide
+	guide source.Guide
 	arm   *azure.Client
 	// dir is where the guide's commands are run; it has links to what they expect there.
 	dir string
@@ -117,7 +117,7 @@ func prepare(ctx context.Context, o Options, guide string) (*journey, error) {
 		before:  map[string]diskFacts{},
 		pods:    map[string]string{},
 	}
-	if j.guide, err = readGuide(filepath.Join(root, "docs", "guides", guide)); err != nil {
+	if j.guide, err = source.ReadGuide(filepath.Join(root, "docs", "guides", guide)); err != nil {
 		return nil, err
 	}
 	if j.dir, err = os.MkdirTemp("", "migration-"); err != nil {

@@ -19,7 +19,7 @@ const valuesFile = "azuredisk-values.yaml"
 // cluster needs besides are added to them, as a reader would: images, addresses, and the namespace
 // with a pod that names its disk.
 func (j *journey) follow(ctx context.Context, heading string) error {
-	blocks, err := j.guide.section(heading)
+	blocks, err := j.guide.Section(heading)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package migration
+package source
 
 import (
 	"bufio"
@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// guide are the shell blocks of a guide by the headings of their sections.
-type guide map[string][]string
+// Guide are the shell blocks of a guide by the headings of their sections.
+type Guide map[string][]string
 
-// readGuide reads the fenced blocks that are marked as sh, without the indentation that they have
+// ReadGuide reads the fenced blocks that are marked as sh, without the indentation that they have
 // in a list.
-func readGuide(path string) (guide, error) {
+func ReadGuide(path string) (Guide, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	found := guide{}
+	found := Guide{}
 	var section, indent string
 	var block []string
 	inside := false
@@ -44,8 +44,8 @@ func readGuide(path string) (guide, error) {
 	return found, nil
 }
 
-// section returns the blocks of a section, and fails if there are none.
-func (g guide) section(heading string) ([]string, error) {
+// Section returns the blocks of a section, and fails if there are none.
+func (g Guide) Section(heading string) ([]string, error) {
 	blocks := g[heading]
 	if len(blocks) == 0 {
 		return nil, fmt.Errorf("the guide has no commands under the heading %q", heading)
