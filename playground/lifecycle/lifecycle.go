@@ -24,7 +24,7 @@ func (t Test) String() string { return t.Topic + ": " + t.Name }
 // All are the tests, in the order in which they begin. Those that take longest come first.
 func All() []Test {
 	return slices.Concat(capacityTests, resizeTests, mountTests, attachTests, snapshotTests, exampleTests, sharedTests,
-		dynamicTests, bindingTests, registrationTests)
+		dynamicTests, bindingTests, registrationTests, answerTests)
 }
 
 // Select returns the tests whose topic and name match the expression. It fails if none does.
