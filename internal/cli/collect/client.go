@@ -62,7 +62,8 @@ func mapper() meta.RESTMapper {
 	}
 	add(corev1.SchemeGroupVersion, meta.RESTScopeNamespace, "Pod", "PersistentVolumeClaim", "Event")
 	add(corev1.SchemeGroupVersion, meta.RESTScopeRoot, "Node", "PersistentVolume", "Namespace")
-	add(storagev1.SchemeGroupVersion, meta.RESTScopeRoot, "StorageClass", "CSINode", "CSIDriver", "VolumeAttachment")
+	add(storagev1.SchemeGroupVersion, meta.RESTScopeRoot, "StorageClass", "CSINode", "CSIDriver", "VolumeAttachment",
+		"VolumeAttributesClass")
 	add(coordinationv1.SchemeGroupVersion, meta.RESTScopeNamespace, "Lease")
 	add(appsv1.SchemeGroupVersion, meta.RESTScopeNamespace, "Deployment", "DaemonSet")
 	add(discoveryv1.SchemeGroupVersion, meta.RESTScopeNamespace, "EndpointSlice")

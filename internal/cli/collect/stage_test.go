@@ -1,6 +1,7 @@
 package collect_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -11,9 +12,12 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cli/collect"
@@ -353,13 +357,39 @@ func (s *stage) objects() []client.Object {
 // explain reads the stage as the command does, and returns the answer.
 func (s *stage) explain(t *testing.T) explain.Report {
 	t.Helper()
-	facts, err := collect.Collect(t.Context(), indexed(s.objects()...), collect.Options{
+	facts, err := collect.Collect(t.Context(), mapped{indexed(s.objects()...)}, collect.Options{
 		Subject: s.subject, DriverName: driverName, DriverNamespace: driverNS, Now: func() time.Time { return objects.Now },
 	})
 	if err != nil {
 		t.Fatalf("collect: got %v, want no error", err)
 	}
 	return explain.Explain(facts)
+}
+
+// mapped is a client that reads only the kinds that the command's own client knows.
+type mapped struct{ client.Client }
+
+func (m mapped) knows(o runtime.Object) error {
+	kind, err := apiutil.GVKForObject(o, m.Scheme())
+	if err != nil {
+		return err
+	}
+	_, err = collect.Mapper().RESTMapping(schema.GroupKind{Group: kind.Group, Kind: strings.TrimSuffix(kind.Kind, "List")}, kind.Version)
+	return err
+}
+
+func (m mapped) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
+	if err := m.knows(into); err != nil {
+		return err
+	}
+	return m.Client.Get(ctx, key, into, options...)
+}
+
+func (m mapped) List(ctx context.Context, into client.ObjectList, options ...client.ListOption) error {
+	if err := m.knows(into); err != nil {
+		return err
+	}
+	return m.Client.List(ctx, into, options...)
 }
 
 // indexed is a client with the field selectors that the API server has.

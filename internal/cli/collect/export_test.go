@@ -1,0 +1,4 @@
+package collect
+
+// Mapper knows the resources that are read.
+var Mapper = mapper
