@@ -67,6 +67,9 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(r.lackingReplicas),
 			builder.WithPredicates(onlySuitabilityChanged)).
 		Watches(&corev1.Node{}, r.onNode(namespace), builder.WithPredicates(nodeChanged())).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
+			return r.repelledBy(ctx, namespace, o)
+		}), builder.WithPredicates(placed)).
 		WatchesRawSource(r.Jobs.Source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers}).
 		Complete(r)
@@ -180,6 +183,21 @@ func statuses(d *apiv1.AzDriverNode) map[string]metav1.ConditionStatus {
 	}
 	delete(found, apiv1.NodeConditionReady)
 	return found
+}
+
+// placed passes pods that have come to a node. Those in the initial list tell nothing new: each volume in the cache is
+// requested anyway.
+var placed = predicate.Funcs{
+	CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList && nodeOf(e.Object) != "" },
+	UpdateFunc: func(e event.UpdateEvent) bool { return nodeOf(e.ObjectOld) == "" && nodeOf(e.ObjectNew) != "" },
+	DeleteFunc: func(event.DeleteEvent) bool { return false },
+}
+
+func nodeOf(o client.Object) string {
+	if p, is := o.(*corev1.Pod); is {
+		return p.Spec.NodeName
+	}
+	return ""
 }
 
 // nodeChanged passes changes that decide where pods, and so replicas, can be: readiness, cordon,

@@ -3,9 +3,12 @@ package volume
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
@@ -33,6 +36,9 @@ func (r *Reconciler) see(ctx context.Context, o observed, in *placement.Input) e
 	if in.Nodes, err = r.nodesOf(ctx, o.attachments); err != nil {
 		return err
 	}
+	if in.Beside, err = r.beside(ctx, o, in.Pods); err != nil {
+		return err
+	}
 	in.ClosedSince = r.closed.see(o.volume.Name, placement.Closed(*in), o.now)
 	if !placement.MissesReplicas(*in) {
 		return nil
@@ -50,6 +56,58 @@ func (r *Reconciler) see(ctx context.Context, o observed, in *placement.Input) e
 		return err
 	}
 	return r.companions(ctx, o.volume, in)
+}
+
+// beside returns the pods on the nodes of the volume's replicas, by node. They belong to the cache, and must not be
+// changed.
+func (r *Reconciler) beside(ctx context.Context, o observed, users []placement.PodView) (map[string][]*corev1.Pod, error) {
+	found := map[string][]*corev1.Pod{}
+	for _, a := range o.attachments {
+		if len(users) == 0 || a.Spec.Role != apiv1.RoleReplica || a.DeletionTimestamp != nil {
+			continue
+		}
+		pods, err := cluster.PodsOn(ctx, r.Client, a.Spec.NodeName)
+		if err != nil {
+			return nil, fmt.Errorf("list the pods on the node of a replica: %w", err)
+		}
+		found[a.Spec.NodeName] = pods
+	}
+	return found, nil
+}
+
+// repelledBy requests the volumes with a replica on the node of a pod that must not be beside a pod of theirs.
+func (r *Reconciler) repelledBy(ctx context.Context, namespace string, o client.Object) (requests []reconcile.Request) {
+	pod, is := o.(*corev1.Pod)
+	if !is {
+		return nil
+	}
+	node, err := kube.Find[corev1.Node](ctx, r.Client, client.ObjectKey{Name: pod.Spec.NodeName}, client.UnsafeDisableDeepCopy)
+	if err != nil || node == nil {
+		return nil
+	}
+	here, err := cluster.AttachmentsOfNode(ctx, r.Client, namespace, node.Name)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "attachments not found", "node", node.Name)
+	}
+	for _, a := range here {
+		if a.Spec.Role != apiv1.RoleReplica {
+			continue
+		}
+		pvs, err := cluster.PersistentVolumes(ctx, r.Client, a.Spec.VolumeName)
+		for i := 0; err == nil && i < len(pvs); i++ {
+			var users []*corev1.Pod
+			users, err = cluster.PodsOf(ctx, r.Client, pvs[i])
+			if slices.ContainsFunc(users, func(u *corev1.Pod) bool { return placement.Repel(u, pod, node) }) {
+				key := client.ObjectKey{Namespace: namespace, Name: a.Spec.VolumeName}
+				requests = append(requests, reconcile.Request{NamespacedName: key})
+				break
+			}
+		}
+		if err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "pods of a volume not found", "volume", a.Spec.VolumeName)
+		}
+	}
+	return requests
 }
 
 // companions adds the pods that leave together with the pods of the volume.

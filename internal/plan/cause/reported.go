@@ -65,8 +65,8 @@ var reported = []Cause{
 	{ID: apiv1.ReasonReplicaDisturbed, On: []Object{OnVolume},
 		Means: "A replica was removed because Azure services its node and the primary's."},
 	{ID: apiv1.ReasonReplicaMisplaced, On: []Object{OnVolume},
-		Means: "A replica was removed because the labels or the zone of its node have excluded the volume's pods for " +
-			"longer than the grace."},
+		Means: "A replica was removed because the labels or the zone of its node, or a pod there, have excluded the " +
+			"volume's pods for longer than the grace."},
 	{ID: apiv1.ReasonReplicaFailed, On: []Object{OnVolume}, Means: "A replica was removed because Azure does not attach it."},
 	{ID: apiv1.ReasonReplicasExpired, On: []Object{OnVolume},
 		Means: "The clean-up delay is over, and the replicas are removed."},

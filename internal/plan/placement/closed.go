@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -10,8 +11,8 @@ import (
 )
 
 // Closed returns the nodes, among those of the input, that are closed to the pods of the volume: by
-// the zone, by the selectors and the node affinity of the pods and of their volumes, or by a cordon
-// or a taint. What passes within the grace displaces no replica: a planned move cordons for seconds,
+// the zone, by the selectors and the node affinity of the pods and of their volumes, by a pod that
+// must not be beside one of them, or by a cordon or a taint. What passes within the grace displaces no replica: a planned move cordons for seconds,
 // and programs that label or taint nodes do so again when they restart.
 func Closed(in Input) []string {
 	var closed []string
@@ -40,7 +41,7 @@ func closedTooLong(in Input, node *NodeView) (reason string, wait time.Duration)
 // Kubernetes has set one, or when the controller saw it first. forEver says that it will not be open
 // again.
 func closedTo(in Input, node *NodeView) (reason string, since time.Time, forEver bool) {
-	if !Attachable(in.Volume, node.Location, node.Zone) || !belongs(in.Pods, node.Node) {
+	if !Attachable(in.Volume, node.Location, node.Zone) || !belongs(in.Pods, node.Node) || in.repelled(node.Node) {
 		reason = apiv1.ReasonReplicaMisplaced
 	}
 	since = in.Now
@@ -63,6 +64,27 @@ func closedTo(in Input, node *NodeView) (reason string, since time.Time, forEver
 		}
 	}
 	return reason, since, forEver
+}
+
+// repelled reports whether a pod that stays on a node must not be beside a pod of the volume.
+func (in Input) repelled(node *corev1.Node) bool {
+	return slices.ContainsFunc(in.Beside[node.Name], func(other *corev1.Pod) bool {
+		ours := func(p PodView) bool { return nameOf(p.Pod) == nameOf(other) }
+		return other.DeletionTimestamp == nil && !slices.ContainsFunc(in.Pods, ours) &&
+			slices.ContainsFunc(in.Pods, func(p PodView) bool { return Repel(p.Pod, other, node) })
+	})
+}
+
+// Repel reports whether two pods must not be on a node together, by the required anti-affinity of either. It
+// does not know the labels of namespaces: a rule that asks for some repels no pod here.
+func Repel(a, b *corev1.Pod, node *corev1.Node) bool {
+	keepsAway := func(owner, other *corev1.Pod) bool {
+		_, anti, _, _ := termsOf(owner)
+		return slices.ContainsFunc(compileAll(owner, anti), func(t term) bool {
+			return hasLabel(node, t.key) && t.matches(other, nil)
+		})
+	}
+	return keepsAway(a, b) || keepsAway(b, a)
 }
 
 // leavingTaint passes the taints that a user or a controller sets on a node so that its pods move

@@ -284,6 +284,58 @@ func TestPrimariesWithoutRoomAreKnown(t *testing.T) {
 	}
 }
 
+// A pod that came to the node of a replica, and that must not be beside a pod of the volume, closes the node.
+func TestAPodThatRepelsThePodOfAVolumeClosesTheNodeOfAReplica(t *testing.T) {
+	t.Parallel()
+	there, otherKey := farFrom(term("db", corev1.LabelHostname)), farFrom(term("db", "rack"))
+	inOthers := term("db", corev1.LabelHostname)
+	inOthers.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "x"}}
+	for name, test := range map[string]struct {
+		user, beside *corev1.Pod
+		want         []string
+	}{
+		"a rule of the pod":                    {newPod("db-0", "a", called("db"), there), newPod("db-1", "b", called("db")), []string{"b"}},
+		"a rule of the other pod":              {newPod("db-0", "a", called("db")), newPod("web", "b", there), []string{"b"}},
+		"no rule":                              {newPod("db-0", "a", called("db")), newPod("db-1", "b", called("db")), nil},
+		"a rule about others":                  {newPod("db-0", "a", called("db"), there), newPod("web", "b", called("web")), nil},
+		"a preference":                         {newPod("db-0", "a", called("db"), ratherFarFrom(term("db", corev1.LabelHostname))), newPod("db-1", "b", called("db")), nil},
+		"a domain that the node has not":       {newPod("db-0", "a", called("db"), otherKey), newPod("db-1", "b", called("db")), nil},
+		"a rule about labels of namespaces":    {newPod("db-0", "a", called("db"), farFrom(inOthers)), newPod("db-1", "b", inNamespace("x"), called("db")), nil},
+		"a pod that ends":                      {newPod("db-0", "a", called("db"), there), newPod("db-1", "b", called("db"), terminating), nil},
+		"a pod of the volume, which moves":     {newPod("db-0", "a", called("db"), there), newPod("db-0", "b", called("db"), there), nil},
+		"a pod of the same name elsewhere":     {newPod("db-0", "a", called("db")), newPod("db-0", "b", inNamespace("x"), there), nil},
+		"a rule about all pods of a namespace": {newPod("db-0", "a", called("db"), there), newPod("db-1", "b", inNamespace("x"), called("db")), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := placement.Input{
+				Now: objects.Now, CleanUpDelay: time.Hour, DrainGrace: time.Minute,
+				Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld)),
+				Attachments: objects.Attachments(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached),
+					objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentAttached)),
+				Nodes:       []placement.NodeView{newNode("a", "1"), newNode("b", "1"), newNode("c", "1")},
+				Pods:        []placement.PodView{{Pod: test.user}},
+				Beside:      map[string][]*corev1.Pod{"b": {test.beside}},
+				ClosedSince: map[string]time.Time{"b": objects.Ago(time.Minute).Time},
+			}
+			for i := range in.Nodes {
+				n := in.Nodes[i].Node
+				n.Labels = map[string]string{corev1.LabelHostname: n.Name}
+				in.Cluster.Nodes = append(in.Cluster.Nodes, n)
+			}
+			if got := placement.Closed(in); !slices.Equal(got, test.want) {
+				t.Errorf("got the closed nodes %q, want %q", got, test.want)
+			}
+			if got := placement.Next(in).Closed; !slices.Equal(got, test.want) {
+				t.Errorf("got replicas on the closed nodes %q, want %q", got, test.want)
+			}
+			if got := placement.MissesReplicas(in); got != (len(test.want) > 0) {
+				t.Errorf("got a search for a place %t, want %t", got, len(test.want) > 0)
+			}
+		})
+	}
+}
+
 // Programs that label and taint nodes remove and set them again when they restart. A taint of kubectl
 // has no time.
 func TestWhatKeepsPodsOffANodeDisplacesAReplicaAfterTheGrace(t *testing.T) {

@@ -23,6 +23,8 @@ type Input struct {
 	Pods []PodView
 	// Cluster is used only if MissesReplicas, and there are Pods.
 	Cluster Cluster
+	// Beside are the pods on the nodes of the volume's replicas, by node.
+	Beside map[string][]*corev1.Pod
 	// Companions are the pods that leave together with Pods; see the function Companions.
 	Companions []PodView
 	// ReservedSlots of each node are kept free for primaries.
