@@ -207,7 +207,7 @@ type VolumeProblem struct {
 	// message is what the node plug-in has seen, with device and path. Other characters are left out, so
 	// that the largest report fits into etcd.
 	// +optional
-	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9 .,:;/_()='*-]*$`
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9 .,:;/_()='*~-]*$`
 	// +kubebuilder:validation:MaxLength=256
 	Message string `json:"message,omitempty"`
 	// startTime is when it was first seen, by the node's clock.

@@ -29,11 +29,12 @@ func (r *Reporter) ForgetProblems(volume string) {
 func (r *Reporter) ReviewProblems() { r.changeProblems(func(*problem.Book) {}) }
 
 // unreported matches what the message of a problem cannot have.
-var unreported = regexp.MustCompile(`[^A-Za-z0-9 .,:;/_()='*-]+`)
+var unreported = regexp.MustCompile(`[^A-Za-z0-9 .,:;/_()='*~-]+`)
 
 // plain is a text as the message of a problem.
 func plain(text string) string {
-	return strings.TrimSpace(unreported.ReplaceAllString(operation.ShortenTo(text, LongestReason), " "))
+	short := strings.ReplaceAll(operation.ShortenTo(text, LongestReason), "…", "...")
+	return strings.TrimSpace(unreported.ReplaceAllString(short, " "))
 }
 
 func (r *Reporter) changeProblems(change func(*problem.Book)) {

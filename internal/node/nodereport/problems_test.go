@@ -79,3 +79,13 @@ func TestAProblemIsWrittenOnceAndRemovedWhenItHasEnded(t *testing.T) {
 	next.ReviewProblems()
 	expect(next, "later", "", 0)
 }
+
+// A person unmounts what the message names, so the path of a kubelet's mount must be in it as it is.
+func TestTheMessageOfAProblemKeepsAPath(t *testing.T) {
+	t.Parallel()
+	const path = "/var/lib/kubelet/pods/b4756d52-2b25-4d6d-a756-02f59fa412d2/volumes/kubernetes.io~csi/pvc-aaa00076/mount/below"
+	long := plain("cannot unmount " + strings.Repeat("/long", 80) + ": below it, tmpfs is mounted at " + path)
+	if !strings.HasSuffix(long, "mounted at "+path) || !strings.Contains(long, " ... ") {
+		t.Errorf("got %q, want the path %s at its end, and dots where it is shortened", long, path)
+	}
+}
