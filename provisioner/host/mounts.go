@@ -183,9 +183,11 @@ func (m mounts) Unmount(ctx context.Context, target string) error {
 }
 
 // unmountFailure returns why a mount could not be removed. With MNT_EXPIRE the kernel refuses a busy mount
-// without a wait, and removes one that is not busy only at the second call.
+// without a wait, and removes one that is not busy only at the second call. It does not see that a copy of the mount
+// in another mount namespace is busy, as the node's own is while a program there uses it: umount has said so.
 func (m mounts) unmountFailure(ctx context.Context, target string, failure error) error {
-	if ctx.Err() != nil || !errors.Is(unix.Unmount(target, unix.MNT_EXPIRE|unix.UMOUNT_NOFOLLOW), syscall.EBUSY) {
+	if ctx.Err() != nil || !strings.Contains(failure.Error(), "target is busy") &&
+		!errors.Is(unix.Unmount(target, unix.MNT_EXPIRE|unix.UMOUNT_NOFOLLOW), syscall.EBUSY) {
 		return failure
 	}
 	infos, err := m.mountInfo(ctx)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/host"
 	"github.com/azuredisk-csi/azuredisk/provisioner/host/hosttest"
@@ -147,6 +149,47 @@ func TestABusyMountNamesWhatIsBelow(t *testing.T) {
 	}
 	for range 2 { // the kernel would remove at the second question a mount that is not busy
 		busy("an open file", "fuser -vm "+target)
+	}
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Mounts().Unmount(t.Context(), target); err != nil {
+		t.Error(err)
+	}
+}
+
+// The mounts of a node plug-in are copies of the node's, and a program of the node uses those.
+func TestAMountWhoseCopyIsBusyIsBusy(t *testing.T) {
+	h := host.New(host.Options{})
+	shared, copied := t.TempDir(), t.TempDir()
+	for _, err := range []error{
+		unix.Mount(shared, shared, "", unix.MS_BIND, ""), unix.Mount("", shared, "", unix.MS_SHARED, ""),
+		unix.Mount(shared, copied, "", unix.MS_BIND, ""),
+	} {
+		if err != nil {
+			t.Fatalf("share a mount: %v", err)
+		}
+	}
+	t.Cleanup(func() {
+		for _, dir := range []string{copied, shared} {
+			if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	target := filepath.Join(shared, "target")
+	if err := h.Mounts().Bind(t.Context(), t.TempDir(), target, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Create(filepath.Join(copied, "target", "open"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		err := h.Mounts().Unmount(t.Context(), target)
+		if !errors.Is(err, provisioner.MountBusy) || !strings.Contains(err.Error(), "fuser -vm "+target) {
+			t.Errorf("got %v, want the fault MountBusy, and how to find the program", err)
+		}
 	}
 	if err := file.Close(); err != nil {
 		t.Fatal(err)
