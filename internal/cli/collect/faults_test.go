@@ -360,6 +360,29 @@ func holderFaults() map[string]fault {
 			old.DeletionTimestamp = objects.Ago(time.Minute)
 			s.more = append(s.more, old)
 		}), "PodEndsLate", "should have been at 11:59:00", "fsfreeze --unfreeze"},
+		"the old pod should have ended, and the node plug-in has stopped": {changed(heldBy(apiv1.OwnershipHeld), func(s *stage) {
+			old := ends(runs(newPod("cart-old", "a", "data")))
+			old.DeletionTimestamp = objects.Ago(time.Minute)
+			s.more = append(s.more, old)
+			s.nodes["a"].condition(apiv1.NodeConditionPluginReady, metav1.ConditionFalse, "Stopped", "")
+		}), "Stopped", "node plug-in on node a is not ready", "spec.nodeName=a"},
+		"the pod of a claim should have ended": {changed(newStage(), claimAsked, func(s *stage) {
+			ends(runs(s.pod)).DeletionTimestamp = objects.Ago(time.Minute)
+		}), "PodEndsLate", "About pod cart-0: ", "container runtime"},
+		"the pod of a claim ends": {changed(newStage(), claimAsked, func(s *stage) { ends(runs(s.pod)) }), "Healthy",
+			"in use on node b", "nothing"},
+		"a pod that should have ended on a node whose plug-in does not report": {changed(newStage(), func(s *stage) {
+			ends(runs(s.pod)).DeletionTimestamp = objects.Ago(time.Minute)
+			s.nodes["b"].judged(nodehealth.Judgement{State: nodehealth.Suspect, Evidence: "the node answers probes"})
+		}), "NodePluginDown", "which unmounts the volumes there", "spec.nodeName=b"},
+		"a pod that should have ended on a node whose plug-in has stopped": {changed(newStage(), func(s *stage) {
+			ends(runs(s.pod)).DeletionTimestamp = objects.Ago(time.Minute)
+			s.nodes["b"].condition(apiv1.NodeConditionPluginReady, metav1.ConditionFalse, "Stopped", "")
+		}), "Stopped", "is not ready", "spec.nodeName=b"},
+		"a pod that should have ended on a node whose plug-in starts": {changed(newStage(), func(s *stage) {
+			ends(runs(s.pod)).DeletionTimestamp = objects.Ago(time.Minute)
+			s.nodes["b"].condition(apiv1.NodeConditionPluginReady, metav1.ConditionFalse, "Starting", "")
+		}), "PodEndsLate", "should have ended on node b", "container runtime"},
 		"the old node unmounts": {changed(heldBy(apiv1.OwnershipReleasing)), "StillMounted", "about to unmount",
 			"usually ends within 30 s"},
 		"a process on the old node outlived its pod": {changed(heldBy(apiv1.OwnershipReleasing), func(s *stage) {

@@ -193,9 +193,28 @@ func (f Facts) ending(n *Node, node string) Finding {
 			seen(seen).seen(f.nodeEvidence(node)...)
 	}
 	if f.Now.After(end.Add(usually(apiv1.ReasonPodEnding))) {
+		if finding, ok := f.cannotUnmount(node); ok {
+			return finding.seen(seen)
+		}
 		return find(apiv1.ReasonPodEndsLate, "The pod is being deleted, and should have ended on node %s at %s.", node, f.clock(end)).seen(seen)
 	}
 	return f.until(find(apiv1.ReasonPodEnding, "The pod is being deleted on node %s.", node).seen(seen), end)
+}
+
+// cannotUnmount explains a node without a node plug-in, by which the kubelet unmounts the volumes of a pod.
+func (f Facts) cannotUnmount(node string) (Finding, bool) {
+	if finding, ok := f.cannotTake(node); ok && finding.Outcome == cause.NeedsAction {
+		return finding, true
+	}
+	d := f.node(node).DriverNode
+	if d == nil {
+		return Finding{}, false
+	}
+	if health, _ := nodehealth.Published(d); health != nodehealth.Suspect {
+		return Finding{}, false
+	}
+	return find(apiv1.ReasonNodePluginDown, "The driver's node plug-in on node %s, which unmounts the volumes there, does not report.", node).
+		then("%s", f.lookAtPlugin(node)).seen(f.nodeEvidence(node)...), true
 }
 
 // narrow explains a volume from the pod, its claim and their events alone.

@@ -55,6 +55,17 @@ func (f Facts) volumeSubject(v *Volume) Finding {
 			return finding
 		}
 	}
+	for _, p := range v.Pods {
+		if p.Spec.NodeName == "" || p.DeletionTimestamp == nil {
+			continue
+		}
+		asked := f
+		asked.Pod, asked.Subject = p, Subject{Kind: KindPod, Namespace: p.Namespace, Name: p.Name}
+		if ending := asked.ending(f.node(p.Spec.NodeName), p.Spec.NodeName); ending.Outcome == cause.NeedsAction {
+			ending.Sentence = "About pod " + p.Name + ": " + ending.Sentence
+			return ending.seen(f.azEvidence(v)...)
+		}
+	}
 	finding := f.volume(v)
 	for _, node := range primaries(v) {
 		finding = f.ready(finding, node)

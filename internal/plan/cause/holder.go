@@ -40,11 +40,11 @@ var ofHolders = group(groupHolder,
 		Next: "start the kubelet there again, or delete the pods there by force if the node is gone for ever"},
 	Cause{ID: apiv1.ReasonPodEndsLate, Outcome: NeedsAction,
 		Seen: []string{"Killing"},
-		Means: "The pod should have ended, and its kubelet runs: a process of it cannot be killed, or a volume " +
-			"cannot be unmounted.",
+		Means: "The pod should have ended, and its kubelet runs: a process of it cannot be killed, the container runtime " +
+			"hangs, or a volume cannot be unmounted.",
 		Next: "look on that node for a process of the pod in state D. One that waits for a filesystem which a " +
-			"backup has frozen ends after fsfreeze --unfreeze at its mount. What the kubelet waits for is in its " +
-			"log"},
+			"backup has frozen ends after fsfreeze --unfreeze at its mount. If there is none, let the container runtime go " +
+			"on, or restart the node. What the kubelet waits for is in its log"},
 	Cause{ID: apiv1.ReasonNodePluginDown, Outcome: NeedsAction,
 		Seen:  []string{apiv1.ReasonHeartbeatStale},
 		Means: "Kubernetes sees the node that has the volume, and the driver's node plug-in there does not report.",

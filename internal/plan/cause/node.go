@@ -37,7 +37,8 @@ var ofNodes = group(groupNode,
 	Cause{ID: apiv1.ReasonNodeNotReady, Outcome: NeedsAction,
 		Means: "Kubernetes does not see the node of the pod or of the volume as Ready: nothing starts there, and what " +
 			"runs there may not work.",
-		Next: "repair the node, or delete the pod so that it is created elsewhere"},
+		Next: "repair the node, and first its kubelet: a pod that is deleted there ends only when the kubelet runs. If the " +
+			"node is gone for ever, delete the pod by force"},
 	Cause{ID: apiv1.ReasonNodeGone, Outcome: NeedsAction, On: []Object{OnNode},
 		Means: "The Node does not exist.",
 		Next:  "delete the pods that are still bound to it, if there are any"},
