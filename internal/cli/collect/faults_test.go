@@ -246,6 +246,28 @@ func claimFaults() map[string]fault {
 		"a request that csi-provisioner does not pass on": {pending(func(s *stage) {
 			s.event(explain.KindClaim, "data", "ProvisioningFailed", "error getting secret: not found")
 		}), "ProvisioningFailed", "csi-provisioner does not ask the driver", "correct what the event names"},
+		"a claim whose pod is placed again because Azure has no quota": {func() *stage {
+			s := created(provisioner.InsufficientCapacity, "QuotaExceeded")()
+			s.class.VolumeBindingMode = ptr.To(storagev1.VolumeBindingWaitForFirstConsumer)
+			return s
+		}, "QuotaExceeded", "create disk", "larger quota"},
+		"a pod that is placed again because its volume could not be created": {pending(func(s *stage) {
+			s.subject = explain.Subject{Kind: explain.KindPod, Namespace: shop, Name: "cart-0"}
+			s.class.VolumeBindingMode = ptr.To(storagev1.VolumeBindingWaitForFirstConsumer)
+			s.event(explain.KindClaim, "data", "ProvisioningFailed", "rpc error: code = ResourceExhausted desc = QuotaExceeded")
+		}), "ProvisioningFailed", "QuotaExceeded", "the request is repeated"},
+		"a claim whose creation a policy at Azure refuses": {pending(func(s *stage) {
+			s.event(explain.KindClaim, "data", "ProvisioningFailed", "rpc error: code = InvalidArgument desc = create disk: CreateDisk "+
+				"/subscriptions/s/d: Azure answered 403 RequestDisallowedByPolicy: Resource was disallowed (correlation ID 1)")
+		}), "PolicyRefused", "Azure refused to create the volume", "csi-provisioner repeats the request"},
+		"a claim whose creation Azure refuses with a code that has no cause": {pending(func(s *stage) {
+			s.event(explain.KindClaim, "data", "ProvisioningFailed", "create disk: CreateDisk d: Azure answered 409 Odd: odd")
+		}), "ProvisioningFailed", "Azure refused", "remove what Azure names"},
+		"a claim whose volume could not be created long ago": {pending(func(s *stage) {
+			s.class.VolumeBindingMode = ptr.To(storagev1.VolumeBindingWaitForFirstConsumer)
+			s.event(explain.KindClaim, "data", "ProvisioningFailed", "rpc error: code = ResourceExhausted desc = QuotaExceeded")
+			s.more[len(s.more)-1].(*corev1.Event).LastTimestamp = *objects.Ago(time.Hour)
+		}), "WaitForFirstConsumer", "when a pod", "nothing"},
 		"an event of an earlier claim of the name": {pending(func(s *stage) {
 			s.event(explain.KindClaim, "data", "ProvisioningFailed", "rpc error: code = InvalidArgument desc = skuName: Gold is unknown")
 			s.more[0].(*corev1.Event).InvolvedObject.UID = "earlier"
@@ -375,6 +397,14 @@ func holderFaults() map[string]fault {
 			ends(runs(s.pod)).DeletionTimestamp = objects.Ago(time.Minute)
 			s.nodes["b"].judged(nodehealth.Judgement{State: nodehealth.Suspect, Evidence: "the node answers probes"})
 		}), "NodePluginDown", "which unmounts the volumes there", "spec.nodeName=b"},
+		"the pod of a claim has ended, and the node plug-in that unmounts its volume has stopped": {changed(newStage(), claimAsked,
+			func(s *stage) {
+				ends(runs(s.pod)).DeletionTimestamp = objects.Ago(time.Minute)
+				s.pod.Status.Phase = corev1.PodFailed
+				s.nodes["b"].stages(s.volume.Name, 4)
+				s.nodes["b"].driver.Status.StagedVolumes[0].Published = true
+				s.nodes["b"].condition(apiv1.NodeConditionPluginReady, metav1.ConditionFalse, "Stopped", "")
+			}), "Stopped", "About pod cart-0: ", "spec.nodeName=b"},
 		"a pod that should have ended on a node whose plug-in has stopped": {changed(newStage(), func(s *stage) {
 			ends(runs(s.pod)).DeletionTimestamp = objects.Ago(time.Minute)
 			s.nodes["b"].condition(apiv1.NodeConditionPluginReady, metav1.ConditionFalse, "Stopped", "")

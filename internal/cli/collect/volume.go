@@ -258,7 +258,8 @@ func (c *collection) aroundVolume(ctx context.Context, v *explain.Volume) error 
 	for _, list := range lists {
 		for _, p := range list {
 			known := slices.ContainsFunc(v.Pods, func(k *corev1.Pod) bool { return k.UID == p.UID })
-			if !known && !ended(p) && slices.Contains(claimsOf(p), v.ClaimName) {
+			gone := ended(p) && p.DeletionTimestamp == nil // else it is there until its volumes are unmounted
+			if !known && !gone && slices.Contains(claimsOf(p), v.ClaimName) {
 				v.Pods = append(v.Pods, p)
 			}
 		}

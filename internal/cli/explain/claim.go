@@ -3,12 +3,14 @@ package explain
 import (
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/cause"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/refusal"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -135,6 +137,9 @@ func (f Facts) pending(v *Volume, pod *corev1.Pod) Finding {
 		return find(apiv1.ReasonOtherDriver, "StorageClass %s belongs to driver %s.", class, v.Class.Provisioner)
 	}
 	if waitsForConsumer(v) {
+		if finding, ok := f.scheduledAgain(v); ok {
+			return finding
+		}
 		if pod != nil && pod.Spec.NodeName == "" {
 			return find(apiv1.ReasonWaitForFirstConsumer, "The volume of %s is created when the pod is placed on a node.", v.claim())
 		}
@@ -142,6 +147,26 @@ func (f Facts) pending(v *Volume, pod *corev1.Pod) Finding {
 			seen(v.claimEvidence())
 	}
 	return f.provisioning(v)
+}
+
+// retries is how long csi-provisioner waits at most until it repeats a request.
+const retries = 5 * time.Minute
+
+// scheduledAgain explains a claim whose volume could not be created where its pod was to be placed: csi-provisioner
+// leaves it to the scheduler to choose again, and the claim waits for that as if nothing had happened.
+func (f Facts) scheduledAgain(v *Volume) (Finding, bool) {
+	if az := v.AzVolume; az != nil && az.Status.Error != nil {
+		return f.creation(v), true
+	}
+	e := f.claimEvent(v, eventProvisioning)
+	if e == nil || f.Now.Sub(EventTime(e).Time) > 2*retries {
+		return Finding{}, false
+	}
+	refused := f.pendingByEvents(v)
+	if refused.ID == apiv1.ReasonProvisioningFailed {
+		refused = refused.then("remove what the event names; the request is repeated")
+	}
+	return refused, true
 }
 
 func waitsForConsumer(v *Volume) bool {
@@ -175,6 +200,13 @@ func (f Facts) pendingByEvents(v *Volume) Finding {
 	if e := f.claimEvent(v, eventProvisioning); e != nil {
 		if reason, rest, ok := refusal.In(e.Message); ok {
 			return find(reason, "The driver refused to create the volume.").quoting(rest).seen(f.said(e))
+		}
+		if id, ok := cause.OfAnswer(e.Message, apiv1.ReasonProvisioningFailed); ok {
+			refused := find(id, "Azure refused to create the volume of %s.", v.claim()).quoting(e.Message).seen(f.said(e))
+			if id == apiv1.ReasonProvisioningFailed {
+				refused.Next = "remove what Azure names"
+			}
+			return refused.then("%s. csi-provisioner repeats the request, after some refusals only after several minutes", refused.Next)
 		}
 		refused := find(apiv1.ReasonProvisioningFailed, "The driver refused to create the volume of %s.", v.claim())
 		if !strings.Contains(e.Message, "rpc error: ") { // the answer of the driver

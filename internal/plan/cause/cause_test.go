@@ -131,3 +131,16 @@ func TestTheCauseOfAFailure(t *testing.T) {
 		}
 	}
 }
+
+func TestTheCauseOfAnAnswerInAText(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"create disk: Azure answered 403 RequestDisallowedByPolicy: Resource was disallowed": apiv1.ReasonPolicyRefused,
+		"create disk: Azure answered 409 Odd: odd":                                           "other",
+		"RequestDisallowedByPolicy: a user wrote this":                                       "",
+	} {
+		if got, ok := cause.OfAnswer(text, "other"); got != want || ok != (want != "") {
+			t.Errorf("%s: got %q, %t, want %q", text, got, ok, want)
+		}
+	}
+}

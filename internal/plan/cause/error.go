@@ -1,6 +1,8 @@
 package cause
 
 import (
+	"regexp"
+
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -49,4 +51,17 @@ func OfError(e *apiv1.Error, otherwise string) string {
 	case provisioner.AlreadyExists, provisioner.Conflict:
 	}
 	return otherwise
+}
+
+// answered matches the words of package provisioner/azure for a refusal, with Azure's code.
+var answered = regexp.MustCompile(`Azure answered \d+ ([A-Za-z]+):`)
+
+// OfAnswer returns the cause of a failure that a text tells, as an event does. ok is false if the text is not about
+// an answer of Azure.
+func OfAnswer(text, otherwise string) (id string, ok bool) {
+	found := answered.FindStringSubmatch(text)
+	if found == nil {
+		return "", false
+	}
+	return OfError(&apiv1.Error{Code: found[1]}, otherwise), true
 }
