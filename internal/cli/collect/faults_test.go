@@ -439,6 +439,14 @@ func holderFaults() map[string]fault {
 			a := objects.Proved(objects.Deleted(s.attached("a", apiv1.RolePrimary, 4)), apiv1.ProofUnstaged)
 			s.step(s.attaching(a, operation.Job{}))
 		}), "DiskDetaching", "detaches the disk from node a", "usually ends within"},
+		"an unshared disk that is still attached to the old node, and is paused": {changed(newStage(), func(s *stage) {
+			s.volume.Spec.Disk.MaxShares = 1
+			s.volume.Annotations = map[string]string{apiv1.AnnotationPaused: apiv1.PausedTrue}
+			objects.Owned("", 4, apiv1.OwnershipReleased)(s.volume)
+			delete(s.attachments, "b")
+			a := objects.Proved(objects.Deleted(s.attached("a", apiv1.RolePrimary, 4)), apiv1.ProofUnstaged)
+			s.step(s.attaching(a, operation.Job{}))
+		}), "VolumePaused", "is to be detached from the node", "kubectl annotate azv"},
 		"an unshared disk that Azure refuses to detach": {changed(newStage(), func(s *stage) {
 			s.volume.Spec.Disk.MaxShares = 1
 			objects.Owned("", 4, apiv1.OwnershipReleased)(s.volume)
@@ -847,7 +855,7 @@ func snapshotFaults() map[string]fault {
 			s.claim,
 				s.pod = nil, nil
 		}),
-			"SnapshotSourceMissing", "no claim data", "correct the name"},
+			"SnapshotSourceMissing", "no claim data", "name of another one"},
 		"a snapshot that failed": {snapshot("azuredisk", map[string]any{"error": map[string]any{"message": "QuotaExceeded"}}),
 			"SnapshotFailed", "QuotaExceeded", "remove what the message names"},
 		"a snapshot that is not complete": {snapshot("azuredisk", map[string]any{"readyToUse": false}), "SnapshotNotReady",

@@ -168,6 +168,9 @@ func lastPlaced(v *Volume, holder string) time.Time {
 
 // leftOver explains an unshared disk that is being detached from the last node.
 func (f Facts) leftOver(v *Volume, node string, wait publishing.Wait) Finding {
+	if finding, ok := f.paused(v, "The disk is to be detached from the node that had it before, and the driver"); ok {
+		return finding
+	}
 	for _, a := range v.Attachments {
 		if a.Spec.NodeName == node || a.DeletionTimestamp == nil {
 			continue
