@@ -296,8 +296,9 @@ func claimFaults() map[string]fault {
 				s.volume.Spec.MaxMountReplicaCount = 1
 				missesReplica(s, "no node can take another replica")
 			}), "PersistentVolumeNotAttachable", "Pods that use it go on", "the guide delete-and-retain"},
-		"with VolumeAttachments, a pod that waits for a volume whose PersistentVolume is deleted": {changed(heldBy(apiv1.OwnershipReleasing),
-			terminating, attachRequired), "PersistentVolumeNotAttachable", "attaches it to no node", "the guide delete-and-retain"},
+		"with VolumeAttachments, a pod that waits for a volume whose PersistentVolume is deleted": {
+			changed(heldBy(apiv1.OwnershipReleasing), terminating, attachRequired),
+			"PersistentVolumeNotAttachable", "attaches it to no node", "the guide delete-and-retain"},
 		"with VolumeAttachments, a claim whose pod waits for a volume whose PersistentVolume is deleted": {changed(newStage(), claimAsked,
 			terminating, attachRequired, func(s *stage) {
 				objects.Owned("", 4, apiv1.OwnershipReleased)(s.volume)

@@ -374,7 +374,8 @@ func (m mapped) knows(o runtime.Object) error {
 	if err != nil {
 		return err
 	}
-	_, err = collect.Mapper().RESTMapping(schema.GroupKind{Group: kind.Group, Kind: strings.TrimSuffix(kind.Kind, "List")}, kind.Version)
+	one := schema.GroupKind{Group: kind.Group, Kind: strings.TrimSuffix(kind.Kind, "List")}
+	_, err = collect.Mapper().RESTMapping(one, kind.Version)
 	return err
 }
 

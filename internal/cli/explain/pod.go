@@ -193,12 +193,18 @@ func (f Facts) ending(n *Node, node string) Finding {
 			seen(seen).seen(f.nodeEvidence(node)...)
 	}
 	if f.Now.After(end.Add(usually(apiv1.ReasonPodEnding))) {
-		if finding, ok := f.cannotUnmount(node); ok {
-			return finding.seen(seen)
-		}
-		return find(apiv1.ReasonPodEndsLate, "The pod is being deleted, and should have ended on node %s at %s.", node, f.clock(end)).seen(seen)
+		return f.late(node, find(apiv1.ReasonPodEndsLate, "The pod is being deleted, and should have ended on node %s at %s.", node,
+			f.clock(end)).seen(seen))
 	}
 	return f.until(find(apiv1.ReasonPodEnding, "The pod is being deleted on node %s.", node).seen(seen), end)
+}
+
+// late explains a pod that should have ended on a node: by its node plug-in, or else as given.
+func (f Facts) late(node string, otherwise Finding) Finding {
+	if finding, ok := f.cannotUnmount(node); ok {
+		return finding.seen(otherwise.Evidence...)
+	}
+	return otherwise
 }
 
 // cannotUnmount explains a node without a node plug-in, by which the kubelet unmounts the volumes of a pod.
@@ -213,7 +219,8 @@ func (f Facts) cannotUnmount(node string) (Finding, bool) {
 	if health, _ := nodehealth.Published(d); health != nodehealth.Suspect {
 		return Finding{}, false
 	}
-	return find(apiv1.ReasonNodePluginDown, "The driver's node plug-in on node %s, which unmounts the volumes there, does not report.", node).
+	return find(apiv1.ReasonNodePluginDown, "The driver's node plug-in on node %s, which unmounts the volumes there, does not report.",
+		node).
 		then("%s", f.lookAtPlugin(node)).seen(f.nodeEvidence(node)...), true
 }
 

@@ -217,7 +217,8 @@ func (f Facts) notAttachable(v *Volume, begins string) Finding {
 		finding.Outcome = cause.CannotTell
 		finding.Sentence += " It still does if the CSIDriver says attachRequired: false, which is not readable with these rights."
 	}
-	return finding.seen(Evidence{Object: "PersistentVolume " + pv.Name, Says: "is being deleted", Since: moment(*pv.DeletionTimestamp)})
+	return finding.seen(Evidence{Object: "PersistentVolume " + pv.Name, Says: "is being deleted",
+		Since: moment(*pv.DeletionTimestamp)})
 }
 
 // deletion explains a volume that is being deleted.

@@ -12,8 +12,9 @@ import (
 
 // Closed returns the nodes, among those of the input, that are closed to the pods of the volume: by
 // the zone, by the selectors and the node affinity of the pods and of their volumes, by a pod that
-// must not be beside one of them, or by a cordon or a taint. What passes within the grace displaces no replica: a planned move cordons for seconds,
-// and programs that label or taint nodes do so again when they restart.
+// must not be beside one of them, or by a cordon or a taint. What passes within the grace displaces
+// no replica: a planned move cordons for seconds, and programs that label or taint nodes do so again
+// when they restart.
 func Closed(in Input) []string {
 	var closed []string
 	for i := range in.Nodes {

@@ -294,17 +294,26 @@ func TestAPodThatRepelsThePodOfAVolumeClosesTheNodeOfAReplica(t *testing.T) {
 		user, beside *corev1.Pod
 		want         []string
 	}{
-		"a rule of the pod":                    {newPod("db-0", "a", called("db"), there), newPod("db-1", "b", called("db")), []string{"b"}},
-		"a rule of the other pod":              {newPod("db-0", "a", called("db")), newPod("web", "b", there), []string{"b"}},
-		"no rule":                              {newPod("db-0", "a", called("db")), newPod("db-1", "b", called("db")), nil},
-		"a rule about others":                  {newPod("db-0", "a", called("db"), there), newPod("web", "b", called("web")), nil},
-		"a preference":                         {newPod("db-0", "a", called("db"), ratherFarFrom(term("db", corev1.LabelHostname))), newPod("db-1", "b", called("db")), nil},
-		"a domain that the node has not":       {newPod("db-0", "a", called("db"), otherKey), newPod("db-1", "b", called("db")), nil},
-		"a rule about labels of namespaces":    {newPod("db-0", "a", called("db"), farFrom(inOthers)), newPod("db-1", "b", inNamespace("x"), called("db")), nil},
-		"a pod that ends":                      {newPod("db-0", "a", called("db"), there), newPod("db-1", "b", called("db"), terminating), nil},
-		"a pod of the volume, which moves":     {newPod("db-0", "a", called("db"), there), newPod("db-0", "b", called("db"), there), nil},
-		"a pod of the same name elsewhere":     {newPod("db-0", "a", called("db")), newPod("db-0", "b", inNamespace("x"), there), nil},
-		"a rule about all pods of a namespace": {newPod("db-0", "a", called("db"), there), newPod("db-1", "b", inNamespace("x"), called("db")), nil},
+		"a rule of the pod": {newPod("db-0", "a", called("db"), there),
+			newPod("db-1", "b", called("db")), []string{"b"}},
+		"a rule of the other pod": {newPod("db-0", "a", called("db")), newPod("web", "b", there), []string{"b"}},
+		"no rule":                 {newPod("db-0", "a", called("db")), newPod("db-1", "b", called("db")), nil},
+		"a rule about others": {newPod("db-0", "a", called("db"), there),
+			newPod("web", "b", called("web")), nil},
+		"a preference": {newPod("db-0", "a", called("db"), ratherFarFrom(term("db", corev1.LabelHostname))),
+			newPod("db-1", "b", called("db")), nil},
+		"a domain that the node has not": {newPod("db-0", "a", called("db"), otherKey),
+			newPod("db-1", "b", called("db")), nil},
+		"a rule about labels of namespaces": {newPod("db-0", "a", called("db"), farFrom(inOthers)),
+			newPod("db-1", "b", inNamespace("x"), called("db")), nil},
+		"a pod that ends": {newPod("db-0", "a", called("db"), there),
+			newPod("db-1", "b", called("db"), terminating), nil},
+		"a pod of the volume, which moves": {newPod("db-0", "a", called("db"), there),
+			newPod("db-0", "b", called("db"), there), nil},
+		"a pod of the same name elsewhere": {newPod("db-0", "a", called("db")),
+			newPod("db-0", "b", inNamespace("x"), there), nil},
+		"a rule about all pods of a namespace": {newPod("db-0", "a", called("db"), there),
+			newPod("db-1", "b", inNamespace("x"), called("db")), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
