@@ -85,9 +85,10 @@ func faultIf(has bool, format string, args ...any) error {
 
 // SlogLevel returns the log level.
 func (c *Common) SlogLevel() (slog.Level, error) {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(strings.ToUpper(c.LogLevel))); err != nil {
-		return 0, fmt.Errorf("log-level: %q must be debug, info, warn or error", c.LogLevel)
+	for _, level := range []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError} {
+		if strings.EqualFold(level.String(), c.LogLevel) {
+			return level, nil
+		}
 	}
-	return level, nil
+	return 0, fmt.Errorf("log-level: %q must be debug, info, warn or error", c.LogLevel)
 }

@@ -39,7 +39,7 @@ func TestNodeValidateListsAllFaults(t *testing.T) {
 		"--heartbeat-interval=500ms", "--replicated-heartbeat-interval=900ms", "--capacity-wait=1h",
 		"--device-rescan-interval=1ms",
 		"--max-volumes=-1", "--reserved-volume-slots=-2", "--default-max-volumes=0", "--node-metadata-sources=dns",
-		"--persistent-reservations=on", "--log-level=loud").Validate()
+		"--persistent-reservations=on", "--log-level=info+2").Validate()
 	if err == nil {
 		t.Fatal("no fault was found")
 	}

@@ -43,8 +43,7 @@ func (r *Reconciler) deletePod(ctx context.Context, o observed, d lostnode.PodDe
 }
 
 // unserve deletes a pod of the driver that has no state and no volume, which removes it from its
-// Service at once. Kubernetes would do that when it finds the node unreachable, after 40 seconds by
-// default.
+// Service at once. Kubernetes would do that when it finds the node unreachable.
 func (r *Reconciler) unserve(ctx context.Context, o observed, pod *corev1.Pod) error {
 	crashpoint.At("failover-before-unserve")
 	err := r.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}, client.GracePeriodSeconds(0))

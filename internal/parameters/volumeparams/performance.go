@@ -116,16 +116,15 @@ const (
 	minUltraDefaultIOPS = 500
 	maxUltraDefaultIOPS = 160000
 	minUltraDefaultMBps = 100
-	maxUltraDefaultMBps = 4000
 
 	ultraDefaultIOPSPerGiB = 1
 	// maxIOPSPerGiB is the most that any SKU has for each GiB.
 	maxIOPSPerGiB = 1000
 )
 
-// SetDefaultPerformance sets the IOPS that iopsPerGB asks for, and the V1 driver's values for an
-// Ultra disk without IOPS and throughput: 1 IOPS for each GiB, and the throughput for 4 KiB in each
-// of them. Other SKUs have the platform's default.
+// SetDefaultPerformance sets the IOPS that iopsPerGB asks for, and values for an Ultra disk without
+// IOPS and throughput, which TestUltraDisksHaveTheDefaultsOfV1 compares with V1's. Other SKUs have
+// the platform's default.
 func (p *Parameters) SetDefaultPerformance(sizeBytes int64) {
 	p.RaiseIOPS(sizeBytes)
 	if p.SKU() != UltraSSDLRS || p.DiskIOPSReadWrite != nil || p.DiskMBpsReadWrite != nil {
@@ -133,11 +132,9 @@ func (p *Parameters) SetDefaultPerformance(sizeBytes int64) {
 	}
 	p.IOPSPerGiB = ultraDefaultIOPSPerGiB
 	iops := min(max(minUltraDefaultIOPS, sizeBytes/GiB), maxUltraDefaultIOPS)
-	mbps := min(max(minUltraDefaultMBps, iops/256), iops/4, maxUltraDefaultMBps)
-	// For the largest disks the V1 driver's quotient is a little below 4 kB/s for each IOPS,
-	// because Azure's MB is 10^6 bytes. That was Azure's documented minimum before it became 1
-	// MB/s.
-	mbps = max(mbps, (iops*4+999)/1000)
+	// 4 kB/s for each IOPS was Azure's documented minimum. V1 divides by 256, and is a little below it
+	// for the largest disks, because Azure's MB is 10^6 bytes.
+	mbps := max(minUltraDefaultMBps, (iops*4+999)/1000)
 	p.DiskIOPSReadWrite, p.DiskMBpsReadWrite = &iops, &mbps
 }
 

@@ -14,8 +14,8 @@ var ofClaims = group(groupClaim,
 		Next:  "create the claim, or correct its name in the pod"},
 	Cause{ID: apiv1.ReasonClaimWithoutClass, Outcome: NeedsAction,
 		Seen: []string{"FailedBinding"},
-		Means: "The claim names no StorageClass, and the cluster has no default one, so no driver creates a volume " +
-			"for it.",
+		Means: "The claim names no StorageClass and the cluster has no default one, or the claim sets " +
+			"storageClassName to an empty text. No driver creates a volume for it.",
 		Next: "create the claim again with spec.storageClassName"},
 	Cause{ID: apiv1.ReasonClassNotFound, Outcome: NeedsAction,
 		Seen:  []string{apiv1.ReasonProvisioningFailed},

@@ -14,8 +14,8 @@ const (
 const ConflictRetry = 25 * time.Millisecond
 
 // RetryIn returns how long to wait until the next try of something that began to fail at since and
-// failed last at last; 0 if the time has come. The wait doubles after each failure, from a second
-// to a minute, without a counter: it is as long as the failures have lasted.
+// failed last at last; 0 if the time has come. Without a counter, the wait is as long as the failures
+// have lasted, but from FirstRetry to LastRetry.
 func RetryIn(since, last, now time.Time) time.Duration {
 	return Remaining(min(max(last.Sub(since), FirstRetry), LastRetry), last, now)
 }

@@ -28,8 +28,8 @@ const plenty = int64(1) << 60
 
 // GetCapacity says how many bytes of disks with the parameters of a StorageClass a place can have:
 // none if Azure does not offer the SKU there, otherwise what the subscription's quota leaves in the
-// region, in disks of the largest size. A small number is exact, and a large one is rounded. It
-// calls Azure for the quota only, which is read once a minute for all callers. For parameters that
+// region, in disks of the largest size. A small number is exact, and a large one is rounded. The
+// quota and the list of SKUs are read at intervals, and not with each call. For parameters that
 // CreateVolume refuses there is room everywhere: otherwise the scheduler would say that storage is
 // missing, and CreateVolume could not say on the claim what is wrong.
 func (s *Provisioner) GetCapacity(ctx context.Context, request *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
