@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/azuredisk-csi/azuredisk/playground/figures"
 	"github.com/azuredisk-csi/azuredisk/playground/recorder"
 	"github.com/azuredisk-csi/azuredisk/playground/scenario/observer"
 	"github.com/azuredisk-csi/azuredisk/playground/timeline"
@@ -228,6 +230,23 @@ func (e *Environment) CheckOrder(f Failover) {
 	e.Check("the old pod is deleted only after the proof", !f.Proven.IsZero() && f.PodDeleted.After(f.Proven.Add(-watchSkew)),
 		"%s after it", timeline.Round(Between(f.Proven, f.PodDeleted)))
 }
+
+// Limit returns the most seconds that a run may take, by the record of the figure and the speed of the
+// machine. With VolumeAttachments a kubelet mounts a volume only after its next report.
+func (e *Environment) Limit(figure string) float64 {
+	limit := figures.Limit(figure, figures.Slowness(func(do func()) time.Duration {
+		began := e.Clock.Now()
+		do()
+		return e.Clock.Since(began)
+	}))
+	if e.Report.Metrics["attach_required"] == true {
+		limit += kubeletReport.Seconds()
+	}
+	return math.Round(limit*10) / 10
+}
+
+// kubeletReport is how often a kubelet reports which volumes it uses.
+const kubeletReport = 10 * time.Second
 
 // Bound checks that a duration was measured and is at most so many seconds.
 func (e *Environment) Bound(name string, took time.Duration, limit float64) {

@@ -4,6 +4,7 @@
 package docs
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -265,6 +266,9 @@ func TestThePageOnEvidenceHasEveryMutant(t *testing.T) {
 	}
 }
 
+// boldStart is what a page on parity says of V1.
+var boldStart = regexp.MustCompile(`^\* \*\*.*?\*\*`)
+
 func checkStatement(t *testing.T, s statement) {
 	t.Helper()
 	if strings.HasPrefix(s.tests, "No test: ") {
@@ -274,6 +278,7 @@ func checkStatement(t *testing.T, s statement) {
 	if len(tests) == 0 || strings.TrimSpace(strings.Trim(s.text, "* ")) == "" {
 		t.Errorf("%s:%d: got the statement %q with the tests %q, want both", s.page, s.line, s.text, s.tests)
 	}
+	checkNumbersOf(t, fmt.Sprintf("%s:%d", s.page, s.line), boldStart.ReplaceAllString(s.text, ""), tests)
 	for _, test := range tests {
 		if !exists(t, test[1], test[2]) {
 			t.Errorf("%s:%d: got the test %s, want one that exists in %s", s.page, s.line, test[2], test[1])
@@ -284,18 +289,23 @@ func checkStatement(t *testing.T, s statement) {
 // exists reports whether a folder's Go files define a test, or name one of the playground's.
 func exists(t *testing.T, folder, test string) bool {
 	t.Helper()
+	if !strings.HasPrefix(test, "Test") && !strings.HasPrefix(test, "Fuzz") {
+		return len(filesWith(t, folder, `"`+test+`"`)) > 0
+	}
+	return len(filesWith(t, folder, "func "+test+"(")) > 0
+}
+
+// filesWith are the texts of a folder's Go files that have a part.
+func filesWith(t *testing.T, folder, part string) (found []string) {
+	t.Helper()
 	files, err := filepath.Glob(filepath.Join(tree.Root(), folder, "*.go"))
 	expect.Must(t, err)
-	wanted := "func " + test + "("
-	if !strings.HasPrefix(test, "Test") && !strings.HasPrefix(test, "Fuzz") {
-		wanted = `"` + test + `"`
-	}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		expect.Must(t, err)
-		if strings.Contains(string(text), wanted) {
-			return true
+		if strings.Contains(string(text), part) {
+			found = append(found, string(text))
 		}
 	}
-	return false
+	return found
 }

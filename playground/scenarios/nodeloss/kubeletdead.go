@@ -16,7 +16,7 @@ import (
 
 const (
 	// notReadyTimeout bounds how long Kubernetes may take to call a node without a kubelet not
-	// Ready: 40 s and its own period.
+	// Ready.
 	notReadyTimeout = 2 * time.Minute
 	// podProtects is for how long the volume is watched while the pod object is on the node that is
 	// not Ready: longer than the driver's grace.

@@ -15,10 +15,6 @@ import (
 const (
 	// manyVolumes is how many pods, each with a volume of its own, are on the node that is lost.
 	manyVolumes = 10
-	// maxManySeconds bounds the time until the last of the pods runs, by reservations. With
-	// VolumeAttachments a kubelet mounts a volume only after its next report, every ten seconds.
-	maxManySeconds         = 14
-	maxManyAttachedSeconds = 24
 	// manyInterval is the time between two records of a pod: ten pods that write as fast as a
 	// single one usually does would load the machine.
 	manyInterval = 100 * time.Millisecond
@@ -123,11 +119,7 @@ func recordManyLosses(e *scenario.Environment, losses []scenario.Failover) scena
 	e.Metric("fence_seconds_slowest", slices.Max(fences))
 	e.Check("each volume has the same proof, and each pod goes to the node with its replica", len(wrong) == 0,
 		"%d of %d do not: %q", len(wrong), len(losses), wrong)
-	e.Bound("the loss is known after", last.Phases(last.Fault).Detect, maxDetectSeconds)
-	most := float64(maxManySeconds)
-	if e.Report.Metrics["attach_required"] == true {
-		most = maxManyAttachedSeconds
-	}
-	e.Bound("the last pod runs elsewhere after", last.Took(), most)
+	e.Bound("the loss is known after", last.Phases(last.Fault).Detect, e.Limit("power-cut-known"))
+	e.Bound("the last pod runs elsewhere after", last.Took(), e.Limit("node-power-cut-many"))
 	return last
 }

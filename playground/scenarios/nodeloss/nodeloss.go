@@ -11,14 +11,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/playground/timeline"
 )
 
-// The bounds of the scenarios in which one node is lost, in seconds.
-const (
-	maxDetectSeconds   = 10
-	maxPowerCutSeconds = 30
-	// maxVMStoppedSeconds has a forced detach of up to 14 s in it: a VM that is down may be started
-	// with its mounts.
-	maxVMStoppedSeconds = 20
-)
+// maxVMStoppedSeconds has a forced detach of up to 14 s in it: a VM that is down may be started with
+// its mounts.
+const maxVMStoppedSeconds = 20
 
 // rebootPatience is how long node-reboot leaves the power off if no failover begins.
 const rebootPatience = 20 * time.Second
@@ -66,6 +61,14 @@ func endLoss(ctx context.Context, e *scenario.Environment, f scenario.Failover) 
 	e.Report.Summary = fmt.Sprintf("The pod ran again on %s %s after %s was lost. %s %s",
 		f.To, timeline.Round(f.Took()), f.From, f.Story(), e.RecordsLost())
 	return nil
+}
+
+// powerCutFigure is the record of failovers with the same fencing.
+func powerCutFigure(f scenario.Failover) string {
+	if f.Fencing == observer.FencingPreemption {
+		return "node-power-cut"
+	}
+	return "power-cut-detach"
 }
 
 // usualFence is about how long it takes from a power cut until the next pod is scheduled:
@@ -144,8 +147,8 @@ func cutPower(ctx context.Context, e *scenario.Environment, f scenario.Failover,
 	p := f.Phases(f.Fault)
 	e.RecordFailover(f, f.ProofOfLoss())
 	e.CheckOrder(f)
-	e.Bound("the loss is known after", p.Detect, maxDetectSeconds)
-	e.Bound("the pod runs elsewhere after", p.Total, maxPowerCutSeconds)
+	e.Bound("the loss is known after", p.Detect, e.Limit("power-cut-known"))
+	e.Bound("the pod runs elsewhere after", p.Total, e.Limit(powerCutFigure(f)))
 	marked := observer.First(e.View.Observer.Marks(), f.Fault, observer.Milestone{Kind: observer.TaintedOut, Node: f.From})
 	e.Check("the node is not marked out of service, because its VM is not proved down", marked.At.IsZero(),
 		"the VM is said to run")

@@ -18,6 +18,7 @@ import (
 )
 
 const (
+	// maxPartitionSeconds is for a disk that only Azure can take from the node.
 	maxPartitionSeconds = 35
 	// cutOffAfterwards is how long the node stays cut off after the new pod has begun, in
 	// which the old one keeps trying.
@@ -55,7 +56,11 @@ func nodePartition(ctx context.Context, e *scenario.Environment) error {
 	// The host of the VM answers Azure, so the forced detach may be done before the pre-emption.
 	e.RecordFailover(f, f.ProofOfLoss(), observer.ProofDetached)
 	e.CheckOrder(f)
-	e.Bound("the pod runs elsewhere after", f.Took(), maxPartitionSeconds)
+	most := float64(maxPartitionSeconds)
+	if f.Fencing == observer.FencingPreemption {
+		most = e.Limit("node-partition")
+	}
+	e.Bound("the pod runs elsewhere after", f.Took(), most)
 	return endCutOff(ctx, e, f, func(ctx context.Context) (time.Time, error) {
 		e.Progress("connecting %s again", f.From)
 		return e.Heal(ctx, f.From)

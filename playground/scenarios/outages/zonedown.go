@@ -20,8 +20,6 @@ import (
 const (
 	// podsPerNode is how many pods with volumes are on each node of the zone.
 	podsPerNode = 2
-	// maxZoneDownSeconds bounds the time until the last pod runs in another zone.
-	maxZoneDownSeconds = 15
 	// zoneInterval is the time between two records of a pod.
 	zoneInterval = 50 * time.Millisecond
 )
@@ -241,6 +239,6 @@ func recordZone(e *scenario.Environment, zone string, losses []scenario.Failover
 		stayed)
 	e.Check("every pod goes to a node with a replica, which is in another zone", len(cold) == 0, "%d of %d; not %q",
 		len(losses)-len(cold), len(losses), cold)
-	e.Bound("the last pod runs in another zone after", last.Took(), maxZoneDownSeconds)
+	e.Bound("the last pod runs in another zone after", last.Took(), e.Limit("zone-down"))
 	return last
 }

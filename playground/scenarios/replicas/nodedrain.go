@@ -13,10 +13,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/playground/timeline"
 )
 
-const (
-	drainedVolumes  = 10
-	maxDrainSeconds = 25
-)
+const drainedVolumes = 10
 
 // NodeDrain is the scenario node-drain.
 var NodeDrain = scenario.Scenario{
@@ -113,8 +110,9 @@ func recordDrain(ctx context.Context, e *scenario.Environment, node string, move
 	e.Metric("write_pause_seconds_all", series.PauseSeconds)
 	e.Metric("azure_writes", len(writes))
 	e.Metric("moves_onto_a_replica", onto)
-	e.Check(fmt.Sprintf("all %d pods run elsewhere at most %d s after the drain began", len(moves), maxDrainSeconds),
-		last.Took().Seconds() <= maxDrainSeconds, "%s; the pods took %s s", timeline.Round(last.Took()), list(series.Seconds))
+	most := e.Limit("node-drain")
+	e.Check(fmt.Sprintf("all %d pods run elsewhere at most %g s after the drain began", len(moves), most),
+		last.Took().Seconds() <= most, "%s; the pods took %s s", timeline.Round(last.Took()), list(series.Seconds))
 	e.Check("nothing is written to Azure until then", len(writes) == 0, "%d writes %s", len(writes), strings.Join(writes, ", "))
 	e.Check("every pod goes to the node with its replica", onto == len(moves), "%d of %d", onto, len(moves))
 	e.Report.Comparison = &timeline.Comparison{

@@ -14,12 +14,10 @@ import (
 	"github.com/azuredisk-csi/azuredisk/playground/timeline"
 )
 
-// What planned-move measures, and the bounds that it holds the measures to.
+// How many moves planned-move measures.
 const (
-	replicatedMoves       = 5
-	unreplicatedMoves     = 3
-	maxReplicatedSeconds  = 10
-	maxDriverShareSeconds = 0.5
+	replicatedMoves   = 5
+	unreplicatedMoves = 3
 )
 
 // PlannedMove is the scenario planned-move.
@@ -136,12 +134,12 @@ func recordMoves(e *scenario.Environment, with, without scenario.Series) {
 	e.Metric("azure_writes_on_replicated_path", with.TotalAzureWrites())
 	e.Metric("azure_writes_on_unreplicated_path", without.TotalAzureWrites())
 
-	e.Check(fmt.Sprintf("a move with a replica takes at most %d s", maxReplicatedSeconds), fast <= maxReplicatedSeconds,
+	most, mostShare := e.Limit("planned-move"), e.Limit("planned-move-driver")
+	e.Check(fmt.Sprintf("a move with a replica takes at most %g s", most), fast <= most,
 		"median %.2f s of %s", fast, list(with.Seconds))
 	e.Check("it takes at most half of a move without", fast <= slow/2,
 		"%.2f s against %.2f s: %.1f times as fast", fast, slow, slow/fast)
-	e.Check(fmt.Sprintf("the driver's share of it is at most %.1f s", maxDriverShareSeconds),
-		share <= maxDriverShareSeconds && share > 0,
+	e.Check(fmt.Sprintf("the driver's share of it is at most %g s", mostShare), share <= mostShare && share > 0,
 		"median %.3f s of %s in Unpublish, Publish and Stage", share, list(with.DriverSeconds))
 	e.Check("nothing is written to Azure during it", with.TotalAzureWrites() == 0,
 		"%d writes in %d moves; %d in the %d moves without a replica", with.TotalAzureWrites(), len(with.Moves),
