@@ -369,7 +369,7 @@ func (s *sources) evaluate(folder string, e ast.Expr) (value, error) {
 	return value{}, fmt.Errorf("got the expression %T, want one of numbers", e)
 }
 
-// checkNumbersOf finds a number with a unit that no file of the named tests has, as a literal or in a text.
+// checkNumbersOf finds a number with a unit that none of the named tests has, as a literal or in a text.
 func checkNumbersOf(t *testing.T, where, statement string, tests [][]string) {
 	t.Helper()
 	numbers, known := quantities(statement), map[float64]bool{}
@@ -380,8 +380,11 @@ func checkNumbersOf(t *testing.T, where, statement string, tests [][]string) {
 		if !strings.HasPrefix(test[2], "Test") && !strings.HasPrefix(test[2], "Fuzz") {
 			return // a sentence of the playground's
 		}
-		for _, file := range filesWith(t, test[1], "func "+test[2]+"(") {
-			for _, literal := range regexp.MustCompile(`\d[\d_]*(?:\.\d+)?`).FindAllString(file, -1) {
+		head := "func " + test[2] + "("
+		for _, file := range filesWith(t, test[1], head) {
+			_, body, _ := strings.Cut(file, head)
+			body, _, _ = strings.Cut(body, "\n}\n")
+			for _, literal := range regexp.MustCompile(`\d[\d_]*(?:\.\d+)?`).FindAllString(body, -1) {
 				n, _ := strconv.ParseFloat(strings.ReplaceAll(literal, "_", ""), 64)
 				known[n] = true
 			}

@@ -19,9 +19,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// fence makes the job that fences the node: by the VM if it is recorded to which one the disk was
-// attached, else by the disk. If another attachment names that VM, it goes by the disk as well, so
-// that the disk is not detached from that VM.
+// fence makes the job that fences the node, and records for which epoch it counts.
 func (r *Reconciler) fence(in attaching.Input, diskID, vmID, token string) work.Func {
 	fence := r.fenceBy(in, diskID, vmID, token)
 	return func(ctx context.Context, accepted func(provisioner.Operation)) (operation.Truth, error) {
@@ -31,6 +29,8 @@ func (r *Reconciler) fence(in attaching.Input, diskID, vmID, token string) work.
 	}
 }
 
+// fenceBy goes by the disk where it is not certain which VM is to be fenced. If another attachment
+// names the VM, the disk would otherwise be detached from the VM of that one.
 func (r *Reconciler) fenceBy(in attaching.Input, diskID, vmID, token string) work.Func {
 	a := in.Attachment
 	if in.Volume == nil || a.Status.VMID != "" && in.SharedWith == "" {

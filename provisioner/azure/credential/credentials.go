@@ -1,5 +1,5 @@
 // Package credential signs in to Azure. It reads azure.json and the environment, makes the
-// credential that they name, and follows changes of both while the program runs.
+// credential that they name, and follows changes of azure.json and of the files that they name.
 package credential
 
 import (
