@@ -61,14 +61,14 @@ func TestFiguresArePrinted(t *testing.T) {
 			}
 			return fmt.Sprintf("%.3g s", n)
 		}
-		want += fmt.Sprintf("| %s | %s | %s | %s | %v | %s | `%s` |\n", f.What, seconds(f.Median), seconds(f.Least), seconds(f.Most),
-			f.Runs, cmp.Or(f.Commit, "not recorded"), strings.TrimPrefix(f.Command, "bin/playground run "))
+		want += fmt.Sprintf("| %s | %s | %s | %s | %v | %s | `%s` |\n", f.What, seconds(f.Median), seconds(f.Least),
+			seconds(f.Most), f.Runs, cmp.Or(f.Commit, "not recorded"), strings.TrimPrefix(f.Command, "bin/playground run "))
 	}
 	want += "<!-- end of generated -->"
 	text := read(t, performance)
 	if got := generatedPart.FindString(text); got != want && !*updateFigures {
-		t.Errorf("%s: got another table of figures than %s has (go test ./test/docs -run Figures -update-figures):\n%s", performance,
-			figuresFile, want)
+		t.Errorf("%s: got another table of figures than %s has (go test ./test/docs -run Figures -update-figures):\n%s",
+			performance, figuresFile, want)
 	}
 	if *updateFigures {
 		text = generatedPart.ReplaceAllLiteralString(text, want)

@@ -141,8 +141,8 @@ func TestNumbersAreBound(t *testing.T) {
 		for _, q := range quantities(text) {
 			all := slices.Concat(slices.Collect(maps.Values(bound[page]))...)
 			if !matches(all, q) {
-				t.Errorf("%s: got %q, which no row of %s for this page is equal to: correct the number, or name the page in the row of "+
-					"its constant", page, q.text, numbersFile)
+				t.Errorf("%s: got %q, which no row of %s for this page is equal to: correct it, or name the page "+
+					"in the row of its constant", page, q.text, numbersFile)
 			}
 		}
 	}
