@@ -120,6 +120,6 @@ func recordManyLosses(e *scenario.Environment, losses []scenario.Failover) scena
 	e.Check("each volume has the same proof, and each pod goes to the node with its replica", len(wrong) == 0,
 		"%d of %d do not: %q", len(wrong), len(losses), wrong)
 	e.Bound("the loss is known after", last.Phases(last.Fault).Detect, e.Limit("power-cut-known"))
-	e.Bound("the last pod runs elsewhere after", last.Took(), e.Limit("node-power-cut-many"))
+	e.Bound("the last pod runs elsewhere after", last.Took(), e.PodLimit("node-power-cut-many"))
 	return last
 }

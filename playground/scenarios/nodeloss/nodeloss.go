@@ -148,7 +148,7 @@ func cutPower(ctx context.Context, e *scenario.Environment, f scenario.Failover,
 	e.RecordFailover(f, f.ProofOfLoss())
 	e.CheckOrder(f)
 	e.Bound("the loss is known after", p.Detect, e.Limit("power-cut-known"))
-	e.Bound("the pod runs elsewhere after", p.Total, e.Limit(powerCutFigure(f)))
+	e.Bound("the pod runs elsewhere after", p.Total, e.PodLimit(powerCutFigure(f)))
 	marked := observer.First(e.View.Observer.Marks(), f.Fault, observer.Milestone{Kind: observer.TaintedOut, Node: f.From})
 	e.Check("the node is not marked out of service, because its VM is not proved down", marked.At.IsZero(),
 		"the VM is said to run")

@@ -58,7 +58,7 @@ func nodePartition(ctx context.Context, e *scenario.Environment) error {
 	e.CheckOrder(f)
 	most := float64(maxPartitionSeconds)
 	if f.Fencing == observer.FencingPreemption {
-		most = e.Limit("node-partition")
+		most = e.PodLimit("node-partition")
 	}
 	e.Bound("the pod runs elsewhere after", f.Took(), most)
 	return endCutOff(ctx, e, f, func(ctx context.Context) (time.Time, error) {

@@ -239,6 +239,6 @@ func recordZone(e *scenario.Environment, zone string, losses []scenario.Failover
 		stayed)
 	e.Check("every pod goes to a node with a replica, which is in another zone", len(cold) == 0, "%d of %d; not %q",
 		len(losses)-len(cold), len(losses), cold)
-	e.Bound("the last pod runs in another zone after", last.Took(), e.Limit("zone-down"))
+	e.Bound("the last pod runs in another zone after", last.Took(), e.PodLimit("zone-down"))
 	return last
 }

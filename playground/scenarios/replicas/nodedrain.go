@@ -110,7 +110,7 @@ func recordDrain(ctx context.Context, e *scenario.Environment, node string, move
 	e.Metric("write_pause_seconds_all", series.PauseSeconds)
 	e.Metric("azure_writes", len(writes))
 	e.Metric("moves_onto_a_replica", onto)
-	most := e.Limit("node-drain")
+	most := e.PodLimit("node-drain")
 	e.Check(fmt.Sprintf("all %d pods run elsewhere at most %g s after the drain began", len(moves), most),
 		last.Took().Seconds() <= most, "%s; the pods took %s s", timeline.Round(last.Took()), list(series.Seconds))
 	e.Check("nothing is written to Azure until then", len(writes) == 0, "%d writes %s", len(writes), strings.Join(writes, ", "))

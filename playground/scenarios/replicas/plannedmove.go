@@ -134,7 +134,7 @@ func recordMoves(e *scenario.Environment, with, without scenario.Series) {
 	e.Metric("azure_writes_on_replicated_path", with.TotalAzureWrites())
 	e.Metric("azure_writes_on_unreplicated_path", without.TotalAzureWrites())
 
-	most, mostShare := e.Limit("planned-move"), e.Limit("planned-move-driver")
+	most, mostShare := e.PodLimit("planned-move"), e.Limit("planned-move-driver")
 	e.Check(fmt.Sprintf("a move with a replica takes at most %g s", most), fast <= most,
 		"median %.2f s of %s", fast, list(with.Seconds))
 	e.Check("it takes at most half of a move without", fast <= slow/2,
