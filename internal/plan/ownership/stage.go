@@ -36,8 +36,9 @@ type StageDecision struct {
 	Reason string
 }
 
-// MayStage decides whether a node may use a volume (law 2). It holds only for objects that were
-// read at the API server after the node had announced in its report that it will use the volume. attachment is nil if there is none.
+// MayStage decides whether a node may use a volume (law 2). It holds only for objects that were read
+// at the API server after the node had announced in its report that it will use the volume.
+// attachment is nil if there is none.
 func MayStage(node, vmID string, volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment) StageDecision {
 	if reason := refusal(node, vmID, volume, attachment); reason != "" {
 		return StageDecision{Outcome: StageRefused, Reason: reason}
