@@ -28,7 +28,7 @@ const (
 // A person has deleted the AzVolume of a new volume, and a growth or a change of class adopts the disk
 // before the cache has the PersistentVolume. The access pattern of an AzVolume is immutable: with the
 // caller's guess, no pod could use the volume any more.
-func TestTheAccessIsThePersistentVolumesAlsoIfTheCacheDoesNotHaveItYet(t *testing.T) {
+func TestTheAccessIsThePersistentVolumesAlsoIfItIsNew(t *testing.T) {
 	t.Parallel()
 	several := func(change func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
 		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}}
