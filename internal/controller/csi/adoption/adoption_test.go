@@ -60,7 +60,9 @@ func TestTheAccessIsThePersistentVolumesAlsoIfItIsNew(t *testing.T) {
 			index := cluster.PersistentVolumeKeys(driverName)
 			cache := fakeapi.With().WithIndex(&corev1.PersistentVolume{}, cluster.PersistentVolumeVolume, index).Build()
 			s := &adoption.Adopter{
-				Records:    &cluster.Records{Client: cache, Reader: server{fakeapi.With(test.pv).Build(), cache}, Namespace: "ns"},
+				Records: &cluster.Records{
+					Client: cache, Reader: server{fakeapi.With(test.pv).Build(), cache}, Namespace: "ns",
+				},
 				Disks:      cloud.Disks(),
 				DriverName: driverName,
 			}
