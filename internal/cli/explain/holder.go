@@ -118,7 +118,8 @@ func (f Facts) unstaging(v *Volume, holder string) Finding {
 		return find(apiv1.ReasonNodePluginDown, "Node %s has the volume, and the driver's node plug-in there does not report that it has released it.",
 			holder).then("%s", f.lookAtPlugin(holder)).seen(seen...)
 	case user != "" && f.Now.After(ends.Add(usually(apiv1.ReasonPodEnding))):
-		return f.late(holder, find(apiv1.ReasonPodEndsLate, "Node %s has the volume until pod %s there has ended, which should have been at %s.",
+		return f.late(holder, find(apiv1.ReasonPodEndsLate,
+			"Node %s has the volume until pod %s there has ended, which should have been at %s.",
 			holder, user, f.clock(ends)).seen(seen...))
 	case user != "":
 		return f.until(find(apiv1.ReasonStillMounted, "Node %s has the volume until pod %s there has ended.", holder, user).

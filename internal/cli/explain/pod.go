@@ -219,8 +219,8 @@ func (f Facts) cannotUnmount(node string) (Finding, bool) {
 	if health, _ := nodehealth.Published(d); health != nodehealth.Suspect {
 		return Finding{}, false
 	}
-	return find(apiv1.ReasonNodePluginDown, "The driver's node plug-in on node %s, which unmounts the volumes there, does not report.",
-		node).
+	return find(apiv1.ReasonNodePluginDown,
+		"The driver's node plug-in on node %s, which unmounts the volumes there, does not report.", node).
 		then("%s", f.lookAtPlugin(node)).seen(f.nodeEvidence(node)...), true
 }
 

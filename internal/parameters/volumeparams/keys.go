@@ -190,7 +190,8 @@ func performanceKeys() []key {
 			About("IOPS for each GiB of UltraSSD_LRS and PremiumV2_LRS, instead of diskIOPSReadWrite: within the limits of the size, and raised when the disk grows. "+
 				"The throughput does not follow.", unknownToV1).
 			Changing("Sets the IOPS to so many for each GiB, within the limits of the size, and raises them when the disk grows."),
-		whole("diskMBpsReadWrite", "UltraSSD_LRS with neither this nor diskIOPSReadWrite: 100, or IOPS / 250 if that is more; else Azure's",
+		whole("diskMBpsReadWrite",
+			"UltraSSD_LRS with neither this nor diskIOPSReadWrite: 100, or IOPS / 250 if that is more; else Azure's",
 			func(p *Parameters, v int64) { p.DiskMBpsReadWrite = &v }).
 			About("Provisioned throughput of UltraSSD_LRS and PremiumV2_LRS in MB/s; the range depends on the IOPS.",
 				onlyInternals).

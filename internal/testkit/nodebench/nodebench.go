@@ -97,7 +97,7 @@ func RecordsDir(t testing.TB) string {
 	return filepath.Join(dir, "records")
 }
 
-// Publish makes the volume's objects as they are after ControllerPublishVolume.
+// Publish makes the volume's objects as they are after ControllerPublishVolume. An edit that is nil changes nothing.
 func Publish(t testing.TB, c client.Client, edits ...Edit) {
 	t.Helper()
 	v := &apiv1.AzVolume{
@@ -116,7 +116,9 @@ func Publish(t testing.TB, c client.Client, edits ...Edit) {
 		Status: apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, LUN: ptr.To(LUN)},
 	}
 	for _, edit := range edits {
-		edit(v, a)
+		if edit != nil {
+			edit(v, a)
+		}
 	}
 	for _, object := range []client.Object{v, a} {
 		expect.Must(t, c.Create(t.Context(), object))

@@ -230,11 +230,7 @@ func TestTheDeviceThatIsUsedForAVolume(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				var edits []nodebench.Edit
-				if test.read != nil {
-					edits = append(edits, test.read)
-				}
-				b := nodebench.New(t, edits...)
+				b := nodebench.New(t, test.read)
 				b.Memory.AttachOther("/dev/sdd", lun+1)
 				v, a := b.Objects(t)
 				if test.change != nil {
@@ -453,11 +449,7 @@ func TestADeviceOfAnotherVolumeIsNotUsed(t *testing.T) {
 			t.Parallel()
 			b := nodebench.New(t)
 			if !test.missing {
-				var edits []nodebench.Edit
-				if test.edit != nil {
-					edits = append(edits, test.edit)
-				}
-				publishSecond(t, b, edits...)
+				publishSecond(t, b, test.edit)
 			}
 			record := []func(*nodereport.Record){isSecond}
 			if test.record != nil {
@@ -533,11 +525,7 @@ func TestTheDeviceOfARawBlockVolume(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				var edits []nodebench.Edit
-				if test.edit != nil {
-					edits = append(edits, test.edit)
-				}
-				b := nodebench.New(t, edits...)
+				b := nodebench.New(t, test.edit)
 				records := []func(*nodereport.Record){func(r *nodereport.Record) { r.Block = true }}
 				if test.record != nil {
 					records = append(records, test.record)

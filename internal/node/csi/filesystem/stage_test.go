@@ -71,11 +71,7 @@ type scene struct {
 }
 
 func (s scene) prepare(t *testing.T) (*nodebench.Bench, func(context.Context) (provisioner.Filesystem, error)) {
-	var edits []nodebench.Edit
-	if s.edit != nil {
-		edits = append(edits, s.edit)
-	}
-	b := nodebench.New(t, edits...)
+	b := nodebench.New(t, s.edit)
 	use := nodebench.Use(t, nodebench.Mount(s.fs, s.flags...), nil)
 	if s.use != nil {
 		s.use(&use)
@@ -633,11 +629,7 @@ func TestTheRestOfAFormatIsClearedByTheOwner(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				reserved := false
 				prepare := func(t *testing.T) (*nodebench.Bench, func() error) {
-					var edits []nodebench.Edit
-					if test.edit != nil {
-						edits = append(edits, test.edit)
-					}
-					b := nodebench.New(t, edits...)
+					b := nodebench.New(t, test.edit)
 					b.Memory.Content, b.Memory.Protected = test.content, true
 					record := b.Record(formatting)
 					if test.record != nil {

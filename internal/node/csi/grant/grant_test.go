@@ -387,11 +387,7 @@ func TestLookWaitsForThePublish(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				var edits []nodebench.Edit
-				if test.edit != nil {
-					edits = append(edits, test.edit)
-				}
-				b := nodebench.New(t, edits...)
+				b := nodebench.New(t, test.edit)
 				b.AwaitPublish = !test.noWait
 				slowly(b, test.slow, test.cutOff)
 				v, _ := b.Objects(t)
