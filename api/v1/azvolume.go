@@ -379,7 +379,7 @@ type AzVolumeStatus struct {
 	// +optional
 	ClaimRef *ClaimReference `json:"claimRef,omitempty"`
 	// persistentVolume is the PersistentVolume of the disk as it was seen last; of several, one of
-	// them. When it is deleted and the disk is not to be deleted with it, the driver deletes the
+	// them. When none is left and the disk is not to be deleted, the driver deletes the
 	// AzVolume as soon as no node uses the disk, and the disk remains at Azure.
 	// +kubebuilder:validation:Pattern=`^[a-z0-9.-]+$`
 	// +kubebuilder:validation:MaxLength=253

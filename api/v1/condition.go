@@ -71,7 +71,7 @@ const (
 	// cause as its reason, and True when no pod waits.
 	VolumeConditionPublished = "Published"
 	// VolumeConditionPaused is True while the AzVolume has the annotation AnnotationPaused with another value
-	// than PausedFalse: the driver requests nothing at Azure for the volume. Both statuses are healthy.
+	// than PausedFalse: the driver begins nothing new at Azure for the volume. Both statuses are healthy.
 	VolumeConditionPaused = "Paused"
 )
 

@@ -125,7 +125,7 @@ func (c *Controller) AddFlags(flags *pflag.FlagSet) {
 	flags.Int32Var(&c.ReplicaReservedSlots, "replica-reserved-slots", 1,
 		"attach slots of each node that replicas leave free for primaries")
 	flags.StringVar(&c.ReplicaNodeLabel, "replica-node-label", "",
-		"key of a label below node-restriction.kubernetes.io/: replicas are only on nodes that have it with the value of the node that uses the volume (empty: on all nodes)")
+		"key of a label below node-restriction.kubernetes.io/: new replicas go to nodes that have it with the value of the node that uses the volume, or used it last (empty: to all nodes)")
 	flags.DurationVar(&c.ReplicaDrainGrace, "replica-drain-grace", time.Minute,
 		"how long pods may be kept off a node by a cordon, a taint or its labels before its replicas are replaced")
 	flags.StringToStringVar(&c.MaintenancePolicies, "maintenance-policies", nil,

@@ -46,7 +46,8 @@ type Options struct {
 }
 
 // Run writes to a new volume in one pod, moves the volume to a pod on another node, and compares
-// what it reads there. It deletes all that it created, in any case, and returns the first failure.
+// what it reads there. It deletes what it created, in any case, and returns the first failure. Of a StorageClass that
+// retains its volumes the PersistentVolume stays, which is a failure.
 func Run(ctx context.Context, o Options) error {
 	err := func() error {
 		ctx, cancel := context.WithTimeout(ctx, o.Timeout)

@@ -105,7 +105,7 @@ func volumeReasons(az *apiv1.AzVolume) []string {
 	}
 	for _, kind := range []string{
 		apiv1.VolumeConditionUsable, apiv1.VolumeConditionWritesKept, apiv1.VolumeConditionReady, apiv1.VolumeConditionUpdated,
-		apiv1.VolumeConditionReplicasAttached,
+		apiv1.VolumeConditionReplicasAttached, apiv1.VolumeConditionPublished, apiv1.VolumeConditionDiskAsRecorded,
 	} {
 		c := meta.FindStatusCondition(az.Status.Conditions, kind)
 		if c != nil && c.Status != metav1.ConditionTrue && !slices.Contains(reasons, c.Reason) {

@@ -105,8 +105,8 @@ func changeable() string {
 	return strings.Join(names, ", ")
 }
 
-// reserved reports whether the driver uses the tag to recognise its disks, or to store for which
-// volume the disk was created.
+// reserved reports whether the driver uses the tag to recognise its disks, to store for which volume the disk was
+// created, or to attach it with the write accelerator.
 func reserved(tag string) bool {
 	own := []string{tagCreatedBy, TagClaimName, TagClaimNamespace, TagVolumeName, tagWriteAccelerator}
 	return paramtable.IsOwnTag(tag) || slices.ContainsFunc(own, func(o string) bool { return strings.EqualFold(o, tag) })

@@ -17,7 +17,7 @@ import (
 const tellAfter = 3 * time.Second
 
 // tellWaiting says in the condition what a request that Azure has not accepted yet waits for. reason
-// is the condition's, unless the driver itself holds the request back.
+// is the condition's, unless the request waits for Azure's quota.
 func (s *Step) tellWaiting(in Input, reason string) {
 	w := in.Waiting
 	if in.Job.Phase != operation.PhaseBegun {

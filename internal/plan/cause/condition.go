@@ -50,7 +50,8 @@ var conditions = []Condition{
 		True: Meaning{Text: "The disk is as the spec asks, or becomes so while it can be used.",
 			Reasons: []string{apiv1.ReasonDiskUpdated, apiv1.ReasonDiskConverting, apiv1.ReasonDiskConverted}},
 		False: Meaning{Text: "The disk is not as the spec asks.",
-			Reasons: []string{apiv1.ReasonDiskUpdating, apiv1.ReasonDiskUpdateFailed, apiv1.ReasonDiskUpdateRefused}},
+			Reasons: []string{apiv1.ReasonDiskUpdating, apiv1.ReasonDiskUpdateFailed, apiv1.ReasonDiskUpdatePending,
+				apiv1.ReasonDiskUpdateRefused}},
 	},
 	{
 		Kind: "AzVolume", Type: apiv1.VolumeConditionDiskAsRecorded, Writer: controller,
@@ -87,7 +88,7 @@ var conditions = []Condition{
 	},
 	{
 		Kind: "AzVolume", Type: apiv1.VolumeConditionPaused, Writer: controller, Informs: true,
-		True: Meaning{Text: "The driver requests nothing at Azure for the volume, and places no replicas.",
+		True: Meaning{Text: "The driver begins nothing new at Azure for the volume, and places no replicas. What had begun before goes on.",
 			Reasons: []string{apiv1.ReasonVolumePaused}},
 		False: Meaning{Text: "The driver does its work.", Reasons: []string{apiv1.ReasonNotPaused}},
 	},

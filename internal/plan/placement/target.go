@@ -29,7 +29,7 @@ type Input struct {
 	Companions []PodView
 	// ReservedSlots of each node are kept free for primaries.
 	ReservedSlots int32
-	// NodeLabel is the key of a label: replicas are only on nodes that have it with the value of the
+	// NodeLabel is the key of a label: new replicas go to nodes that have it with the value of the
 	// node that uses the volume, or used it last. "" for all nodes.
 	NodeLabel string
 	// CleanUpDelay is how long after its release a volume keeps its replicas.
