@@ -85,6 +85,11 @@ func TestPublish(t *testing.T) {
 		no("without a node", on(), publish(""), codes.InvalidArgument, "node ID", "unowned"),
 		no("without a capability", on(), publish("a", incapable), codes.InvalidArgument, "volume capability: missing", "unowned"),
 		no("of a volume that is being deleted", on(leaving), publish("a"), codes.NotFound, "is being deleted", "unowned"),
+		ok("of a paused volume, to a replica", on(paused, released(3), at("b", replica, 0)), publish("b"), "Held 4 b; b P4"),
+		no("of a paused volume, to a node without the disk", on(paused, released(3)),
+			publish("b"), codes.Unavailable, "paused", "Released 3"),
+		no("of a paused volume, to a replica on another VM", on(paused, released(3), at("b", replica, 0, onVM("old"))),
+			publish("b"), codes.Unavailable, "paused", "Released 3; b R0"),
 		no("for several nodes", on(), publish("a", shared), codes.InvalidArgument, "is for one node at a time", "unowned"),
 		no("for several nodes, of a disk that has one share", on(oneShare),
 			publish("a", shared), codes.InvalidArgument, "maxShares of 2 or more", "unowned"),
@@ -251,4 +256,10 @@ func TestAPublishEndsTheRecordedWait(t *testing.T) {
 			t.Errorf("got %+v, want True, %s", c, apiv1.ReasonPublished)
 		}
 	}, waiting)
+}
+
+func paused(w *world) {
+	v := w.volume()
+	v.Annotations = map[string]string{apiv1.AnnotationPaused: apiv1.PausedTrue}
+	w.put(v)
 }
