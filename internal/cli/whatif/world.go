@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
@@ -172,11 +173,9 @@ func (w *world) kept(node string) map[types.UID]reason {
 
 // undrained is about pods that kubectl drain leaves or refuses.
 func undrained(p *corev1.Pod) (reason, bool) {
-	for _, o := range p.OwnerReferences {
-		if o.Controller != nil && *o.Controller {
-			return reason{apiv1.ReasonDaemonSet, "a drain leaves the pods of DaemonSets on the node"},
-				o.Kind == apiv1.ReasonDaemonSet
-		}
+	if owner := metav1.GetControllerOfNoCopy(p); owner != nil {
+		return reason{apiv1.ReasonDaemonSet, "a drain leaves the pods of DaemonSets on the node"},
+			owner.Kind == apiv1.ReasonDaemonSet
 	}
 	return reason{apiv1.ReasonNoOwner, "no controller would create it again, so kubectl drain refuses it without --force"}, true
 }

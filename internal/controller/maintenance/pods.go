@@ -8,10 +8,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -142,10 +140,7 @@ func (r *Reconciler) warm(ctx context.Context, volume *apiv1.AzVolume, nodes []s
 // evict asks Kubernetes to evict a pod. A PodDisruptionBudget that does not allow it is asked again
 // at the next look.
 func (r *Reconciler) evict(ctx context.Context, pod *corev1.Pod, event *apiv1.MaintenanceEvent) error {
-	err := r.Client.SubResource("eviction").Create(ctx, pod.DeepCopy(), &policyv1.Eviction{
-		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
-		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}},
-	})
+	err := kube.Evict(ctx, r.Client, pod)
 	switch {
 	case err == nil:
 		r.evictions.WithLabelValues("Evicted").Inc()
@@ -154,8 +149,6 @@ func (r *Reconciler) evict(ctx context.Context, pod *corev1.Pod, event *apiv1.Ma
 		r.Events.Eventf(pod, nil, corev1.EventTypeNormal, apiv1.ReasonMovedBeforeMaintenance, "EvictPod", "%s",
 			maintenance.Describe(event))
 		return nil
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		return nil // it is gone, or another pod has its name
 	case apierrors.IsTooManyRequests(err):
 		r.evictions.WithLabelValues("Refused").Inc()
 		return nil

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/annotation"
@@ -156,10 +157,8 @@ func (p Pod) leave(off bool) (string, string) {
 }
 
 func controllerOf(p *corev1.Pod) string {
-	for _, o := range p.OwnerReferences {
-		if o.Controller != nil && *o.Controller {
-			return o.Kind
-		}
+	if owner := metav1.GetControllerOfNoCopy(p); owner != nil {
+		return owner.Kind
 	}
 	return ""
 }

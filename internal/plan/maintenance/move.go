@@ -4,6 +4,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/annotation"
@@ -87,10 +88,11 @@ func movable(pod Pod) bool {
 		pod.Status.Phase == corev1.PodFailed || annotation.Maintenance.Switched(pod.Annotations) != "" {
 		return false
 	}
-	for _, o := range pod.OwnerReferences {
-		if o.Controller != nil && *o.Controller {
-			return o.Kind != "Node" && o.Kind != "DaemonSet"
-		}
-	}
-	return false
+	return Recreated(pod.Pod)
+}
+
+// Recreated reports whether a pod has a controller that creates it again, and not only on its node.
+func Recreated(pod *corev1.Pod) bool {
+	owner := metav1.GetControllerOfNoCopy(pod)
+	return owner != nil && owner.Kind != "Node" && owner.Kind != "DaemonSet"
 }
