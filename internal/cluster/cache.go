@@ -13,6 +13,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/annotation"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/claimstatus"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/maintenance"
 )
 
@@ -256,6 +257,11 @@ func trimPersistentVolumeClaim(c *corev1.PersistentVolumeClaim) *corev1.Persiste
 	}
 	trimmed.Spec.VolumeName, trimmed.Spec.StorageClassName = c.Spec.VolumeName, c.Spec.StorageClassName
 	trimmed.Spec.DataSource = c.Spec.DataSource
+	if claimstatus.AsksForChange(c) {
+		trimmed.Spec.Resources, trimmed.Spec.VolumeAttributesClassName = c.Spec.Resources, c.Spec.VolumeAttributesClassName
+		trimmed.Status.Capacity = c.Status.Capacity
+		trimmed.Status.CurrentVolumeAttributesClassName = c.Status.CurrentVolumeAttributesClassName
+	}
 	if owner := metav1.GetControllerOf(c); owner != nil { // the pod of an ephemeral volume
 		trimmed.OwnerReferences = []metav1.OwnerReference{*owner}
 	}

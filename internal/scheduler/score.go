@@ -50,6 +50,21 @@ func (v *Volume) Avoid(node string) {
 	v.leftBehind[node] = true
 }
 
+// Release makes the primary's node equal to one without the disk if another node has the disk or is about to,
+// because the volume's claim asks for a change that may have to wait until the primary releases the volume, and
+// it does not if the next pod starts on its node.
+func (v *Volume) Release() {
+	elsewhere := false
+	for _, state := range v.Nodes {
+		elsewhere = elsewhere || state == Replica || state == Attaching
+	}
+	for node, state := range v.Nodes {
+		if elsewhere && state == primary {
+			v.Nodes[node] = absent
+		}
+	}
+}
+
 // mostWithoutAll is the highest score of a node without one of the pod's disks: a move there waits
 // for Azure, so a node with a replica of each disk scores more.
 const mostWithoutAll = 7

@@ -15,6 +15,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/claimstatus"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/fencing"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
@@ -57,6 +58,9 @@ func (v *View) Volumes(ctx context.Context, pod *corev1.Pod) ([]Volume, error) {
 			if volume.Nodes, err = v.nodes(ctx, volume.Name); err != nil {
 				return nil, err
 			}
+			if disk.changes {
+				volume.Release()
+			}
 			if err := v.avoid(ctx, &volume, disk.several); err != nil {
 				return nil, err
 			}
@@ -75,6 +79,8 @@ type disk struct {
 	zone string
 	// ours says that it is this driver's.
 	ours bool
+	// changes says that its claim asks for a change.
+	changes bool
 	// several says that several nodes may write to it at once. Its users see to it that they do not
 	// disturb each other.
 	several bool
@@ -108,7 +114,9 @@ func (v *View) disk(ctx context.Context, pod *corev1.Pod, volume *corev1.Volume)
 		if err != nil || pv == nil {
 			return disk{}, err
 		}
-		return v.diskOf(pv), nil
+		d := v.diskOf(pv)
+		d.changes = claimstatus.AsksForChange(claim)
+		return d, nil
 	}
 	class, err := find[storagev1.StorageClass](ctx, v, "", ptr.Deref(claim.Spec.StorageClassName, ""))
 	if err != nil || class == nil {

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
@@ -278,6 +279,40 @@ func TestAReplicaOnANodeThatAzureIsGoingToServiceCountsLess(t *testing.T) {
 	want := map[string]DiskState{"announced": Attaching, "over": Replica, "stays": Replica, "uses-it": primary}
 	if got := seenVolumes(t, startView(t, config), pod("data"))[0].Nodes; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// A change may wait until the primary releases the volume.
+func TestAReplicaIsBetterThanThePrimaryIfItsClaimAsksForAChange(t *testing.T) {
+	t.Parallel()
+	objects := []client.Object{azva("logs", "only", apiv1.RolePrimary, apiv1.AttachmentAttached)}
+	for name, disk := range map[string]string{"larger": "data", "another-class": "data", "as-asked": "data", "alone": "logs",
+		"without-a-replica-yet": "later"} {
+		c := claim(name, "pv-"+name, "ours")
+		c.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+		c.Spec.Resources.Requests = c.Status.Capacity
+		switch name {
+		case "larger", "alone", "without-a-replica-yet":
+			c.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("2Gi")}
+		case "another-class":
+			c.Spec.VolumeAttributesClassName = ptr.To("fast")
+		}
+		objects = append(objects, c, volume("pv-"+name, driver, diskURI(disk)))
+	}
+	_, config := startAPI(t, append(objects, azva("data", "has-it", apiv1.RolePrimary, apiv1.AttachmentAttached),
+		azva("data", "replica", apiv1.RoleReplica, apiv1.AttachmentAttached),
+		azva("later", "has-it", apiv1.RolePrimary, apiv1.AttachmentAttached),
+		azva("later", "replica", apiv1.RoleReplica, apiv1.AttachmentAttaching))...)
+	view := startView(t, config)
+	leaves := map[string]DiskState{"has-it": absent, "replica": Replica}
+	for name, want := range map[string]map[string]DiskState{
+		"larger": leaves, "another-class": leaves, "as-asked": {"has-it": primary, "replica": Replica},
+		"alone":                 {"only": primary},
+		"without-a-replica-yet": {"has-it": absent, "replica": Attaching},
+	} {
+		if got := seenVolumes(t, view, pod(name))[0].Nodes; !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %v, want %v", name, got, want)
+		}
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/cause"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/claimstatus"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 	"github.com/azuredisk-csi/azuredisk/internal/scheduler"
@@ -102,10 +104,26 @@ func (w *world) expect(c choice) (result string, seconds int, why string) {
 			return Cold, int(figures.Cold.Seconds()), "no replica there of " + strings.Join(cold, ", ")
 		}
 	}
+	if message := w.changes(c.volumes); message != "" && w.Drained {
+		return Cold, int(figures.Cold.Seconds()), message
+	}
 	if slow := w.byDetach(c.volumes); len(slow) > 0 && !w.Drained {
 		return Warm, int(figures.ByDetach.Seconds()), "Azure has to detach the lost node from " + strings.Join(slow, ", ")
 	}
 	return Warm, int(figures.Warm.Seconds()), ""
+}
+
+// changes says which disk is changed before its volume is used again; "" for none. A node loss does not
+// begin such a change.
+func (w *world) changes(volumes []scheduler.Volume) string {
+	for _, v := range volumes {
+		if az := w.volumes[v.Name]; az != nil {
+			if message, pending := disk.Pending(az); pending {
+				return "the disk of " + w.claimOf(v.Name) + " is changed first: " + message
+			}
+		}
+	}
+	return ""
 }
 
 // byDetach names the volumes from which Azure has to detach a lost node.
@@ -166,6 +184,9 @@ func (w *world) choose(p *corev1.Pod) choice {
 			continue
 		}
 		volume := scheduler.Volume{Name: v.name, Nodes: w.states(v.name)}
+		if v.claim != nil && claimstatus.AsksForChange(v.claim) {
+			volume.Release()
+		}
 		for _, node := range w.leftBehind(v.name) {
 			volume.Avoid(node)
 		}

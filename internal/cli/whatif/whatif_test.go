@@ -132,6 +132,14 @@ func (w *town) anywhere(i int) {
 	w.Volumes[i].Spec.Disk.SKUName = "Premium_ZRS"
 }
 
+// pending has the volume wait for a release to grow.
+func pending(w *town) {
+	w.Volumes[0].Status.Conditions = []metav1.Condition{{
+		Type: apiv1.VolumeConditionUpdated, Status: metav1.ConditionFalse, Reason: apiv1.ReasonDiskUpdatePending,
+		Message: "it grows to 2Gi", ObservedGeneration: w.Volumes[0].Generation,
+	}}
+}
+
 func lose(names ...string) func(*town) { return func(w *town) { w.Gone = names } }
 
 func TestWhatHappensToThePodsOfANode(t *testing.T) {
@@ -221,6 +229,9 @@ func TestWhatHappensToThePodsOfANode(t *testing.T) {
 		"a drain, to a replica":                {newTown(func(w *town) { w.Drained = true }), "cart-0 b Warm 2", cause.Healthy},
 		"a drain, without a replica": {newTown(func(w *town) { w.Drained = true; w.Attachments = w.Attachments[:1] }),
 			"cart-0 b Cold 30 no replica there of claim data", cause.Waits},
+		"a drain, and a growth that waits for it": {newTown(pending, func(w *town) { w.Drained = true }),
+			"cart-0 b Cold 30 the disk of claim data is changed first: it grows to 2Gi", cause.Waits},
+		"a node loss, and a growth that waits": {newTown(pending), "cart-0 b Warm 5", cause.Healthy},
 		"a drain, and a pod without a controller": {newTown(func(w *town) { w.Drained = true; w.Pods[0].OwnerReferences = nil }),
 			"cart-0 Stuck NoOwner no controller would create it again", cause.NeedsAction},
 	} {
