@@ -149,6 +149,21 @@ type Refusal struct {
 	// generation of the AzVolume whose spec was refused.
 	// +required
 	Generation int64 `json:"generation"`
+	// capacityBytes is the size that the spec had. While the disk is in use, the same size is refused again
+	// without a request to Azure.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	CapacityBytes int64 `json:"capacityBytes,omitempty"`
+	// skuName is the SKU that the spec had, as capacityBytes.
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_]*$`
+	// +kubebuilder:validation:MaxLength=64
+	// +optional
+	SKUName string `json:"skuName,omitempty"`
+	// tier is the tier that the spec had, as capacityBytes.
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_]*$`
+	// +kubebuilder:validation:MaxLength=64
+	// +optional
+	Tier string `json:"tier,omitempty"`
 	// Error says why.
 	Error `json:",inline"`
 }

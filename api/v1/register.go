@@ -82,7 +82,16 @@ const (
 	MaintenanceEvict      = "evict"
 )
 
-// AnnotationPaused on an AzVolume with the value PausedTrue has the driver request nothing at Azure for the
+// AnnotationApplyPending on a PersistentVolumeClaim with the value ApplyPendingEvict has the driver evict the
+// claim's pods, once for each change of the disk that waits for the next restart. ApplyPendingWait is as without
+// the annotation. Any other value counts as ApplyPendingWait, and causes an event.
+const (
+	AnnotationApplyPending = GroupName + "/apply-pending"
+	ApplyPendingEvict      = "evict"
+	ApplyPendingWait       = "wait"
+)
+
+// AnnotationPaused on an AzVolume with the value PausedTrue has the driver begin nothing new at Azure for the
 // volume, and place no replicas. The ownership still moves between nodes that have the disk. PausedFalse is as
 // without the annotation. Any other value counts as PausedTrue, and causes an event.
 const (

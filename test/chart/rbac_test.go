@@ -101,7 +101,6 @@ func TestRightsFollowTheFeatures(t *testing.T) {
 	t.Parallel()
 	const (
 		deletePods  = "cluster /pods delete"
-		evictPods   = "cluster /pods/eviction create"
 		failPods    = "cluster /pods/status patch"
 		taint       = "cluster /nodes patch"
 		prune       = "cluster /nodes/status patch"
@@ -115,8 +114,6 @@ func TestRightsFollowTheFeatures(t *testing.T) {
 	}{
 		"failover, without VolumeAttachments": {"snapshot.enabled=true",
 			[]string{deletePods, failPods, taint, prune, snapshots}},
-		"failover, and moves before maintenance": {"snapshot.enabled=true,controller.maintenance.preempt=move",
-			[]string{deletePods, evictPods, failPods, taint, prune, snapshots}},
 		"failover, with VolumeAttachments and without snapshots": {"csiDriver.attachRequired=true",
 			[]string{deletePods, taint, prune, needs}},
 		"no failover, without VolumeAttachments": {withoutFail, []string{failPods, taint}},
@@ -132,7 +129,7 @@ func TestRightsFollowTheFeatures(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			given := renderedRights(t, objects(t, render(t, "--set", c.set)), release+"-controller")
-			for _, right := range []string{deletePods, evictPods, failPods, taint, prune, needs, snapshots} {
+			for _, right := range []string{deletePods, failPods, taint, prune, needs, snapshots} {
 				if want := slices.Contains(c.want, right); given[right] != want {
 					t.Errorf("%s: %q: got %t, want %t", c.set, right, given[right], want)
 				}

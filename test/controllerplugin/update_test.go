@@ -208,16 +208,28 @@ func TestSharedDiskChangesInUseWhatAzureLets(t *testing.T) {
 		if got := p.AttachedTo("vol"); len(got) != 2 || p.Cloud.CallCount(fake.AttachmentsDetach) != 0 {
 			t.Fatalf("attached to %v", got)
 		}
-		for _, class := range []map[string]string{{"tier": "P10"}, {"skuName": "StandardSSD_LRS"}} {
+		for _, class := range []map[string]string{{"skuName": "StandardSSD_LRS"}, {"skuName": "Premium_LRS"}, {"tier": "P10"}} {
 			err := modify(t.Context(), p, handle, class)
-			expectCode(t, err, codes.FailedPrecondition)
+			if class["skuName"] == "Premium_LRS" { // the change that waits is withdrawn
+				must(t, err)
+				continue
+			}
+			expectCode(t, err, codes.Aborted)
 			if !strings.Contains(err.Error(), "sd-a") {
 				t.Fatalf("%v does not say who has it", err)
 			}
 		}
+		if n := p.Cloud.CallCount(fake.AttachmentsDetach); n != 0 {
+			t.Fatalf("got %d detaches while a node uses the volume", n)
+		}
 		p.Unstage("vol", "sd-a")
 		must(t, p.Unpublish(t.Context(), handle, "sd-a"))
-		must(t, modify(t.Context(), p, handle, map[string]string{"tier": "P10"}))
+		p.Eventually("the tier is another", func() string { // the cache may not have the release yet
+			if err := modify(t.Context(), p, handle, map[string]string{"tier": "P10"}); err != nil {
+				return err.Error()
+			}
+			return ""
+		})
 		p.Eventually("the replicas are back", func() string {
 			if len(p.AttachedTo("vol")) == 0 || p.Cloud.CallCount(fake.AttachmentsAttach) == attaches {
 				return "no replica"

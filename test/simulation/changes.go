@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 )
 
 const gib = 1 << 30
@@ -74,6 +75,24 @@ func (w *world) sizes() {
 	}
 }
 
+// mayWait reports whether a change of a volume waits until the volume is released next, as it should: Azure
+// does not make it while a node has the shared disk.
+func (w *world) mayWait(v *apiv1.AzVolume) bool {
+	_, pending := disk.Pending(v)
+	waits, _ := disk.Waits(v, w.attachments(v.Name), w.now())
+	return pending && waits
+}
+
+// tamperChanges shows a volume with a change at rest as released.
+func (w *world) tamperChanges(v *apiv1.AzVolume) {
+	state := map[Mutant]apiv1.OwnershipState{
+		ChangedInUse: apiv1.OwnershipHeld, ChangedBeforeProof: apiv1.OwnershipReleasing,
+	}[w.options.Mutant]
+	if p := v.Status.Primary; state != "" && p != nil && p.State == state && disk.ChangesAlone(v) {
+		p.NodeName, p.State = "", apiv1.OwnershipReleased
+	}
+}
+
 // asAsked names a disk that differs from its volume, or a volume whose change is not applied yet.
 func (w *world) asAsked() string {
 	for _, v := range w.volumes {
@@ -83,6 +102,8 @@ func (w *world) asAsked() string {
 			continue
 		case object == nil || object.Status.Applied == nil || object.Status.State != apiv1.VolumeCreated:
 			return v.name + " is not there, or not at rest"
+		case w.mayWait(object):
+			continue
 		case object.Spec.CapacityBytes > object.Status.SizeBytes:
 			return v.name + " waits to grow"
 		case !equality.Semantic.DeepEqual(object.Spec.Disk.DiskSettings, object.Status.Applied.DiskSettings):

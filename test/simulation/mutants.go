@@ -54,6 +54,10 @@ const (
 	PublishedUnsaid Mutant = "published is not said"
 	// Unsynced: a pod's object goes before what the pod has written is on the disk (law 3).
 	Unsynced Mutant = "no sync before a pod is gone"
+	// ChangedInUse: a disk is changed at rest although a node has the volume (law 1).
+	ChangedInUse Mutant = "changed in use"
+	// ChangedBeforeProof: a disk is changed at rest although the release of the volume is not proved (law 3).
+	ChangedBeforeProof Mutant = "changed before the proof"
 	// Unprotected: a node does not write-protect the device of a volume that it releases (law 3).
 	Unprotected Mutant = "no write protection"
 )
@@ -94,6 +98,9 @@ func (t tampered) Get(ctx context.Context, key client.ObjectKey, into client.Obj
 			if o.DeletionTimestamp != nil {
 				o.Spec.DeletionPolicy = apiv1.DeletionDelete
 			}
+		}
+		if t.node == "" {
+			t.w.tamperChanges(o)
 		}
 		if t.w.options.Mutant == ReplicasUncounted && t.node == "" {
 			o.Spec.MaxMountReplicaCount = o.Spec.Disk.MaxShares - 1

@@ -56,6 +56,7 @@ func (w *world) settle() {
 	}
 	w.note("nothing is wanted any more")
 	w.until("every volume is released", patience, cluster.place)
+	w.until("what waited for the release is changed", patience, w.asAsked)
 	w.playUnused(cluster)
 	w.playClusters(cluster)
 	for _, v := range w.volumes {

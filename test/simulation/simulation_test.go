@@ -171,6 +171,8 @@ func TestTheSimulationFindsBrokenLaws(t *testing.T) {
 			"kubelets,scenes"},
 		"a pod is gone before its writes are on the disk": {simulation.Unsynced, "data", 7 * 19, "kubelets,scenes"},
 		"a device that is released is not protected":      {simulation.Unprotected, "law", 43, "openers"},
+		"a disk is changed while a node has it":           {simulation.ChangedInUse, "law", 1, ""},
+		"a disk is changed before a release is proved":    {simulation.ChangedBeforeProof, "law", 1, ""},
 		"nodes mount unannounced":                         {simulation.NoAnnouncement, "law", 1, ""},
 		"a pod starts beside a process that outlived its pod": {simulation.PublishedUnsaid, "whose object is gone", 7 * 19,
 			"kubelets,scenes"},

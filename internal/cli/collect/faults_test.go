@@ -737,23 +737,17 @@ func diskFaults() map[string]fault {
 			s.step(in)
 			missesReplica(s, "")
 		}), "ReplicaAttaching", "until about 12:00:40", "nothing"},
-		"a growth that Azure refuses while the disk is shared": {changed(newStage(), inUse, func(s *stage) {
-			s.volume.Spec.CapacityBytes, s.volume.Generation = 2<<30, 2
+		"a growth that waits because a node has the shared disk": {changed(newStage(), inUse, func(s *stage) {
+			s.volume.Spec.Disk.MaxShares, s.volume.Spec.CapacityBytes, s.volume.Generation = 2, 2<<30, 2
 			begun := &apiv1.Operation{Type: string(operation.WorkUpdateDisk), StartTime: *objects.Ago(time.Second)}
 			s.volume.Status.State, s.volume.Status.Operation = apiv1.VolumeUpdating, begun
 			s.diskStep(operation.Job{Work: operation.WorkUpdateDisk, Phase: operation.PhaseEnded, Begun: begun,
 				Ended: objects.Now, Truth: operation.Truth{
-					Disk:   &provisioner.Disk{ID: "/disk", SizeBytes: 1 << 30, CompletionPercent: 100},
-					Update: &operation.Updated{Generation: 2, RefusedCapacity: disk.AttachedShared(s.volume)},
+					Disk: &provisioner.Disk{ID: "/disk", SizeBytes: 1 << 30, CompletionPercent: 100, MaxShares: 2, Zone: "1",
+						DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"}},
+					Update: &operation.Updated{Generation: 2},
 				}})
-		}), "DiskUpdateRefused", "only while it is attached nowhere", "request a change that Azure allows"},
-		"a growth of a shared disk that a node uses": {changed(newStage(), inUse, grows, func(s *stage) {
-			s.event(explain.KindClaim, "data", "VolumeResizeFailed", "a shared disk grows only while no node has it")
-		}), "SharedDiskInUse", "a shared disk grows only while no node has it", "end all pods of the volume"},
-		"a growth of a shared disk that a node uses, asked about its pod": {changed(newStage(), grows, func(s *stage) {
-			runs(s.pod)
-			s.event(explain.KindClaim, "data", "VolumeResizeFailed", "a shared disk grows only while no node has it")
-		}), "SharedDiskInUse", "a shared disk grows only while no node has it", "end all pods of the volume"},
+		}), "DiskUpdatePending", "it grows to 2Gi between two pods", "apply-pending claim"},
 		"a growth of an unshared disk that a node uses": {changed(newStage(), inUse, grows, func(s *stage) {
 			s.volume.Spec.Disk.MaxShares = 1
 		}), "DiskUpdating", "csi-resizer has not brought to the driver yet", "csi-resizer repeats"},

@@ -34,6 +34,9 @@ type claimRecord struct {
 	told map[string]time.Time
 	// missing says that there was an event about missing replicas, and none since that they are back.
 	missing bool
+	// waits is the change that waits for the next restart, and waitsSince when this process saw it first.
+	waits      string
+	waitsSince time.Time
 }
 
 func newClaims() *claims {
@@ -81,7 +84,9 @@ func (r *Reconciler) tellClaim(ctx context.Context, o observed) (time.Duration, 
 		}
 	}
 	record, since := r.claims.of(o.volume.Name, claim.UID, o.now)
-	return r.claimEvents(in, record, o.now, since), nil
+	again := r.claimEvents(in, record, o.now, since)
+	evictAgain, err := r.applyPending(ctx, o, claim, record)
+	return operation.Sooner(again, evictAgain), err
 }
 
 // users returns the names of the pods that use the claim of a PersistentVolume.
@@ -111,12 +116,12 @@ func (r *Reconciler) claimEvents(in claimstatus.Input, record *claimRecord, now,
 	if now.Before(due) {
 		return max(due.Sub(now), operation.MinWait)
 	}
-	if record.told == nil {
-		record.told = map[string]time.Time{}
-	}
-	record.told[w.Event] = w.Since
 	record.missing = record.missing || w.Event == apiv1.ReasonReplicasMissing
-	r.Events.Eventf(in.Claim, nil, corev1.EventTypeWarning, w.Event, w.Event, "%s", w.Message)
+	kind := corev1.EventTypeWarning
+	if w.Usual {
+		kind = corev1.EventTypeNormal
+	}
+	record.tellOnce(w.Event, w.Since, func() { r.Events.Eventf(in.Claim, nil, kind, w.Event, w.Event, "%s", w.Message) })
 	return 0
 }
 
@@ -141,12 +146,12 @@ func (r *Reconciler) ofClaim(ctx context.Context, namespace string, o client.Obj
 	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: namespace, Name: name}}}
 }
 
-// claimChanged passes the deletion of claims, about which there may be an event to write. A new claim
-// leads to its PersistentVolume, whose events are watched.
+// claimChanged passes the deletion of claims, about which there may be an event to write, and the annotation
+// that asks for evictions. A new claim leads to its PersistentVolume, whose events are watched.
 var claimChanged = predicate.Funcs{
 	CreateFunc: func(event.CreateEvent) bool { return false },
 	UpdateFunc: cluster.Changed(func(c *corev1.PersistentVolumeClaim) any {
-		return c.DeletionTimestamp != nil
+		return [2]any{c.DeletionTimestamp != nil, c.Annotations[apiv1.AnnotationApplyPending]}
 	}).Update,
 	DeleteFunc:  func(event.DeleteEvent) bool { return false },
 	GenericFunc: func(event.GenericEvent) bool { return false },

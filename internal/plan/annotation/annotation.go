@@ -1,6 +1,6 @@
-// Package annotation reads the annotations by which users switch an action of the driver off. Each has two
-// values. A value that is not known counts as the one that switches the action off, because its author wanted
-// something else than the default, and is reported as a fault.
+// Package annotation reads the annotations by which users switch an action of the driver off, or on. Each has
+// two values. A value that is not known counts as the one with which the driver does not act, and is reported as
+// a fault.
 package annotation
 
 import (
@@ -13,7 +13,8 @@ import (
 // Annotation is one that users set.
 type Annotation struct {
 	Key string
-	// On is as without the annotation, Off switches the action off.
+	// On switches the action on, Off switches it off. Without the annotation it is on, except that of
+	// ApplyPending.
 	On, Off string
 	// Kinds of objects on which it is read.
 	Kinds []string
@@ -35,12 +36,16 @@ var (
 		Kinds: []string{Pod}}
 	Steering = Annotation{Key: apiv1.AnnotationSteering, On: apiv1.SteeringEnabled, Off: apiv1.SteeringDisabled,
 		Kinds: []string{Pod}}
+	ApplyPending = Annotation{Key: apiv1.AnnotationApplyPending, On: apiv1.ApplyPendingEvict, Off: apiv1.ApplyPendingWait,
+		Kinds: []string{Claim}}
 	// Paused switches the requests to Azure off, and so its value true is Off.
 	Paused = Annotation{Key: apiv1.AnnotationPaused, On: apiv1.PausedFalse, Off: apiv1.PausedTrue, Kinds: []string{Volume}}
 )
 
 // All returns the annotations that users set.
-func All() []Annotation { return []Annotation{Failover, Maintenance, Steering, Paused} }
+func All() []Annotation {
+	return []Annotation{Failover, Maintenance, Steering, ApplyPending, Paused}
+}
 
 // Switched returns the annotation by which an object switches the action off, for the user; "" if the object
 // does not.

@@ -243,8 +243,9 @@ func (s *Step) begin(in Input) {
 		// it again.
 	case in.Volume == nil:
 		s.pending(in, apiv1.ReasonVolumeNotReady, "there is no AzVolume "+in.Attachment.Spec.VolumeName)
-	case in.Volume.Status.DiskID == "" || !diskUsable(in.Volume):
+	case in.Volume.Status.DiskID == "" || !diskUsable(in.Volume, in.Now):
 		s.pending(in, apiv1.ReasonVolumeNotReady, fmt.Sprintf("the volume is %s", in.Volume.Status.State))
+		s.RequeueAfter = operation.Sooner(s.RequeueAfter, disk.Changing(in.Volume, in.Now))
 	case in.VMID == "":
 		s.pending(in, apiv1.ReasonNodeUnknown, in.VMUnknown)
 		s.RequeueAfter = operation.LastRetry
@@ -269,10 +270,13 @@ func (s *Step) begin(in Input) {
 	}
 }
 
-func diskUsable(v *apiv1.AzVolume) bool {
+func diskUsable(v *apiv1.AzVolume, now time.Time) bool {
 	switch v.Status.State {
 	case apiv1.VolumeCreated, apiv1.VolumeUpdateFailed:
 		return !v.Leaving()
+	case apiv1.VolumeUpdating:
+		// After that, Azure decides whether the disk can be attached already.
+		return !v.Leaving() && v.Status.Operation != nil && disk.Changing(v, now) == 0
 	default:
 		return false
 	}

@@ -129,12 +129,13 @@ var ofDisks = group(groupDisk,
 	Cause{ID: apiv1.ReasonDiskUpdateRefused, Outcome: NeedsAction, On: []Object{OnVolume},
 		Means: "Azure, or one of its rules that the driver knows, refused the change of the disk permanently.",
 		Next:  "request a change that Azure allows, or the present state again"},
-	Cause{ID: apiv1.ReasonSharedDiskInUse, Outcome: NeedsAction,
-		Seen: []string{"VolumeResizeFailed", apiv1.ReasonVolumeModifyFailed, apiv1.ReasonDiskUpdateRefused},
+	Cause{ID: apiv1.ReasonDiskUpdatePending, Outcome: NeedsAction, On: []Object{OnVolume},
+		Seen: []string{"VolumeResizeFailed", apiv1.ReasonVolumeModifyFailed},
 		Means: "The claim asks for a change that Azure makes to a shared disk only while it is attached nowhere, and a node uses " +
-			"the volume. The driver refuses it, and csi-resizer repeats the request.",
-		Next: "end all pods of the volume (scale the workload to 0, or let its operator hibernate it), wait for the change, and " +
-			"start them again"},
+			"the volume. The driver makes it when the volume is released next, before another node gets it. csi-resizer repeats the " +
+			"request until then.",
+		Next: "nothing, if it can wait until the pod moves. To have it now: kubectl azuredisk apply-pending claim NAME. Meanwhile the pod " +
+			"is without its volume for as long as a detach and an attach take"},
 	Cause{ID: apiv1.ReasonVolumeModifyFailed, Outcome: NeedsAction,
 		Seen:  []string{apiv1.ReasonVolumeModifyFailed},
 		Means: "The driver or Azure refused the settings of the VolumeAttributesClass that the claim names. The event says why.",

@@ -97,6 +97,11 @@ var reported = []Cause{
 	{ID: apiv1.ReasonVMEstablished, On: []Object{OnNode}, Means: "The driver knows which VM the node is."},
 	{ID: apiv1.ReasonMovedBeforeMaintenance, On: []Object{OnNode},
 		Means: "The pod was evicted because Azure is going to service its node."},
+	{ID: apiv1.ReasonEvictedForDiskUpdate, On: []Object{OnPod},
+		Means: "The pod was evicted because its claim asks for that when a change of the disk waits for the next restart."},
+	{ID: apiv1.ReasonEvictionRefused, On: []Object{OnPod},
+		Means: "A pod is not evicted for a change of the disk that waits for the next restart: a PodDisruptionBudget does not " +
+			"allow it, and the driver asks again; or no controller would create the pod again."},
 	{ID: apiv1.ReasonNoMaintenance, On: []Object{OnNode},
 		Means: "Azure has announced no maintenance, or it has ended or was cancelled."},
 	{ID: apiv1.ReasonStartupTaintRemoved, On: []Object{OnNode}, Means: "The start-up taint was removed."},

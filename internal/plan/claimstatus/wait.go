@@ -28,6 +28,8 @@ type Wait struct {
 	Patience time.Duration
 	// Message says more, for the event.
 	Message string
+	// Usual says that nothing is wrong: the event is no warning.
+	Usual bool
 }
 
 // patience before events: an attach and the placement of a replica usually take less, and pods
@@ -163,7 +165,7 @@ func ofAttachment(in Input) Wait {
 	return w
 }
 
-// ofChange is about a change of the disk. csi-resizer writes the events.
+// ofChange is about a change of the disk. Of one that fails, csi-resizer writes the event.
 func ofChange(in Input) Wait {
 	c := meta.FindStatusCondition(in.Volume.Status.Conditions, apiv1.VolumeConditionUpdated)
 	if c == nil {
@@ -173,6 +175,8 @@ func ofChange(in Input) Wait {
 	switch c.Reason {
 	case apiv1.ReasonDiskUpdateRefused, apiv1.ReasonDiskUpdating:
 		w.Cause = c.Reason
+	case apiv1.ReasonDiskUpdatePending:
+		w.Cause, w.Event, w.Message, w.Usual = c.Reason, c.Reason, "the disk: "+c.Message, true
 	case apiv1.ReasonDiskUpdateFailed:
 		w.Cause = failure(in.Volume.Status.Error, c.Reason)
 	}

@@ -72,7 +72,7 @@ func (c Change) All() provisioner.DiskChange {
 
 // ChangeOf returns what to change of a disk, given the volume and the disk as they have just been
 // read. A part that Azure accepts only while the disk is attached nowhere is omitted while the disk
-// is attached, or about to be: it is refused, or gets a job of its own. If an earlier change of the
+// is attached, or about to be: it waits, or gets a job of its own. If an earlier change of the
 // volume was uncertain when the job began, the settings that the disk has count, and not the record
 // of them.
 func ChangeOf(v *apiv1.AzVolume, disk *provisioner.Disk, uncertain bool) Change {
@@ -90,7 +90,8 @@ func ChangeOf(v *apiv1.AzVolume, disk *provisioner.Disk, uncertain bool) Change 
 		differs = differs || !equality.Semantic.DeepEqual(asked, c.Before.DiskSettings)
 	}
 	learnt := c.learn(asked, disk) || uncertain
-	if !differs || attached && alone(asked, c.Before.DiskSettings) {
+	grows := attached && v.Spec.CapacityBytes > disk.SizeBytes && v.Spec.Disk.IOPSPerGiB > 0 // the IOPS are of the larger disk
+	if !differs || grows || attached && alone(asked, c.Before.DiskSettings) {
 		if learnt {
 			c.Applied = c.Before
 		}

@@ -69,6 +69,7 @@ func (s *Step) maintain(in Input) {
 	want := wanted(v)
 	late := arrivedLate(in)
 	s.Uncertain = UpdateUncertain(&v.Status) || late
+	_, isPending := Pending(v)
 	switch {
 	case in.Job.EndedAs(operation.WorkUpdateDisk) && in.Job.IsRecorded(v.Status.Operation):
 		s.updated(in)
@@ -93,9 +94,11 @@ func (s *Step) maintain(in Input) {
 	case !want.any():
 		s.rest(in)
 	case v.Status.State == apiv1.VolumeUpdateFailed && s.mustWait(in):
-	case want.alone && ownership.HasPrimary(v, in.Attachments):
+	case s.waits(in) && !s.Uncertain && isPending:
+	case s.waits(in):
 		// Azure may have made the change although its answer was lost, or for a former leader that
-		// did not record it. So the disk is read before the change is refused.
+		// did not record it. So the disk is read before the change waits, and what can be changed in
+		// use is changed.
 		s.begin(in, operation.WorkUpdateDisk, apiv1.VolumeUpdating, apiv1.ReasonDiskUpdating)
 		s.updating(in, want.String())
 	case want.alone && len(in.Attachments) > 0:
@@ -110,6 +113,13 @@ func (s *Step) maintain(in Input) {
 		s.begin(in, operation.WorkUpdateDisk, apiv1.VolumeUpdating, apiv1.ReasonDiskUpdating)
 		s.updating(in, want.String())
 	}
+}
+
+// waits is Waits, and sets the time at which it has to be asked again.
+func (s *Step) waits(in Input) bool {
+	waits, again := Waits(in.Volume, in.Attachments, in.Now)
+	s.RequeueAfter = operation.Sooner(s.RequeueAfter, again)
+	return waits
 }
 
 // readUncertain begins the job that reads what an earlier change has made of the disk.
@@ -237,7 +247,9 @@ func (s *Step) updated(in Input) {
 		s.readWithChange(in, disk)
 	}
 	switch {
-	case s.refused(in, s.refuseAttached(in, *u)):
+	case s.refused(in, *u):
+	case u.Generation == in.Volume.Generation && s.stillWaits(in):
+		s.pend(in)
 	case disk != nil && (s.heldUnrecorded(in, disk) || s.converts(in, disk)):
 	default:
 		s.upToDate(in, metav1.ConditionTrue, apiv1.ReasonDiskUpdated, "")
@@ -267,39 +279,20 @@ func (s *Step) end(in Input) {
 	s.ready(in, metav1.ConditionTrue, apiv1.ReasonDiskCreated, "")
 }
 
-// refuseAttached adds to what was refused what the job did not ask for, because Azure refuses it as
-// long as a node uses the disk. What was requested after the job had read the spec gets a job of
-// its own.
-func (s *Step) refuseAttached(in Input, u operation.Updated) operation.Updated {
-	left := wanted(&apiv1.AzVolume{Spec: in.Volume.Spec, Status: s.Status})
-	if u.Generation != in.Volume.Generation || !left.alone || !ownership.HasPrimary(in.Volume, in.Attachments) {
-		return u
-	}
-	if left.capacity && u.RefusedCapacity == nil {
-		u.RefusedCapacity = AttachedShared(in.Volume)
-	}
-	if left.settingsAlone && u.RefusedSettings == nil {
-		u.RefusedSettings = AttachedShared(in.Volume)
-	}
-	return u
-}
-
-// AttachedShared is the failure of a change that Azure does not make to a shared disk that is
-// attached.
-func AttachedShared(v *apiv1.AzVolume) *provisioner.Error {
-	by := "nodes"
-	if c := v.Status.Primary; c != nil {
-		by = "node " + c.NodeName
-	}
-	return provisioner.Errorf(provisioner.FailedPrecondition,
-		"Azure changes size, SKU and tier of a shared disk only while it is attached nowhere, and volume %s is published to %s",
-		v.Name, by)
+// stillWaits reports whether a change waits although the job has looked at the disk.
+func (s *Step) stillWaits(in Input) bool {
+	v := in.Volume.DeepCopy()
+	v.Status = s.Status
+	in.Volume = v
+	return s.waits(in)
 }
 
 // refused records what was refused, and reports whether there was anything.
 func (s *Step) refused(in Input, u operation.Updated) bool {
 	record := func(err error) *apiv1.Refusal {
-		return &apiv1.Refusal{Generation: u.Generation, Error: *operation.Failure(err, in.Job.Ended)}
+		d := in.Volume.Spec.Disk
+		return &apiv1.Refusal{Generation: u.Generation, Error: *operation.Failure(err, in.Job.Ended),
+			CapacityBytes: in.Volume.Spec.CapacityBytes, SKUName: d.SKUName, Tier: d.Tier}
 	}
 	message := ""
 	if u.RefusedCapacity != nil {

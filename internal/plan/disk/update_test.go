@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
@@ -58,6 +59,22 @@ func since(d time.Duration) func(*apiv1.AzVolume) {
 	}
 }
 
+// pending is a volume whose change waits until it is released.
+func pending(v *apiv1.AzVolume) {
+	meta.SetStatusCondition(&v.Status.Conditions, metav1.Condition{Type: apiv1.VolumeConditionUpdated,
+		Status: metav1.ConditionFalse, Reason: apiv1.ReasonDiskUpdatePending, ObservedGeneration: v.Generation,
+		Message: "it grows"})
+}
+
+// lostAgo is a volume that was released some time ago, by a node that was lost.
+func lostAgo(ago time.Duration) func(*apiv1.AzVolume) {
+	return func(v *apiv1.AzVolume) {
+		objects.Owned("", 1, apiv1.OwnershipReleased)(v)
+		v.Status.LastReleasedTime = objects.Ago(ago)
+		v.Status.LastRelease = &apiv1.ReleaseRecord{NodeName: "a", Cause: apiv1.CauseNodeLost}
+	}
+}
+
 func failedNow(v *apiv1.AzVolume) {
 	v.Status.State, v.Status.ObservedGeneration = apiv1.VolumeUpdateFailed, v.Generation
 	v.Status.Error = &apiv1.Error{Reason: "Unavailable", FailureTime: metav1.NewTime(objects.Now)}
@@ -76,7 +93,8 @@ func TestWhatIsAskedOfADiskThatExists(t *testing.T) {
 	}
 	created := want{state: apiv1.VolumeCreated}
 	waits := want{state: apiv1.VolumeUpdating, condition: apiv1.ReasonDiskUpdating}
-	changes, detaches := waits, waits
+	changes, detaches, pends := waits, waits, created
+	pends.condition = apiv1.ReasonDiskUpdatePending
 	changes.start, detaches.detach = operation.WorkUpdateDisk, true
 	for name, test := range map[string]struct {
 		volume      *apiv1.AzVolume
@@ -114,8 +132,21 @@ func TestWhatIsAskedOfADiskThatExists(t *testing.T) {
 		"to grow once they are gone":        {volume: objects.NewVolume(asked(larger), gathered), want: changes},
 		"another tier without the replicas": {volume: objects.NewVolume(asked(otherTier)), attachments: replicas, want: detaches},
 		"another SKU without the replicas":  {volume: objects.NewVolume(asked(otherSKU)), attachments: replicas, want: detaches},
-		"whether it has changed, before a change of a shared disk in use is refused": {
+		"whether it has changed, before a change of a shared disk in use waits": {
 			volume: objects.NewVolume(asked(larger), held), attachments: replicas, want: changes},
+		"nothing more, while a change of a shared disk in use waits": {
+			volume: objects.NewVolume(asked(larger), held, pending), attachments: replicas, want: pends},
+		"the outcome of an earlier change, also while one waits": {
+			volume: objects.NewVolume(asked(larger), held, pending,
+				func(v *apiv1.AzVolume) { v.Status.Operation = changeOf(10*time.Second, "") }), attachments: replicas,
+			want: changes},
+		"nothing of it right after the loss of a node": {
+			volume: objects.NewVolume(asked(larger), pending, lostAgo(time.Minute)), attachments: replicas, want: pends},
+		"the change that waited, at the next release": {
+			volume:      objects.NewVolume(asked(larger), pending, objects.Owned("", 1, apiv1.OwnershipReleased)),
+			attachments: replicas, want: detaches},
+		"the change that waited, long after the loss of a node": {
+			volume: objects.NewVolume(asked(larger), pending, lostAgo(time.Hour)), attachments: replicas, want: detaches},
 		"nothing that was refused, which is reverted": {volume: objects.NewVolume(notShared, asked(larger), refusedSize),
 			want: want{state: apiv1.VolumeCreated, reverted: true}},
 		"nothing of what was refused, if that is the parameters": {
@@ -123,7 +154,7 @@ func TestWhatIsAskedOfADiskThatExists(t *testing.T) {
 			want:   want{state: apiv1.VolumeCreated, reverted: true}},
 		"again what was refused earlier, if it is asked for again": {
 			volume: objects.NewVolume(notShared, asked(larger), refusedEarlier, gathered), want: changes},
-		"whether it has changed, before a change is reverted": {volume: objects.NewVolume(asked(larger), gathered, held),
+		"whether it has changed, before a change in use waits": {volume: objects.NewVolume(asked(larger), gathered, held),
 			want: changes},
 		"nothing right after a failure": {volume: objects.NewVolume(notShared, asked(larger), gathered, failedNow),
 			want: want{state: apiv1.VolumeUpdateFailed}},
@@ -452,70 +483,68 @@ func TestAChangeOfADiskThatAVMHasWithoutAnAttachmentWaits(t *testing.T) {
 	}
 }
 
-// Only what the job has found missing is refused: a former leader may have made the change and not
-// recorded it.
-func TestAChangeOfASharedDiskInUseIsRefusedIfTheDiskDoesNotHaveIt(t *testing.T) {
+// Only what the job has found missing waits: a former leader may have made the change and not recorded
+// it.
+func TestAChangeOfASharedDiskInUseWaitsIfTheDiskDoesNotHaveIt(t *testing.T) {
 	t.Parallel()
-	held, grow := objects.Owned("a", 1, apiv1.OwnershipHeld), asked(func(s *apiv1.AzVolumeSpec) { s.CapacityBytes = 2 << 30 })
-	azure := provisioner.Errorf(provisioner.InvalidArgument, "Azure does not want that")
+	held, azure := objects.Owned("a", 1, apiv1.OwnershipHeld), provisioner.Errorf(provisioner.InvalidArgument, "Azure does not want that")
+	const pends, refused, done = apiv1.ReasonDiskUpdatePending, apiv1.ReasonDiskUpdateRefused, apiv1.ReasonDiskUpdated
+	grow := asked(func(s *apiv1.AzVolumeSpec) { s.CapacityBytes = 2 << 30 })
 	for name, test := range map[string]struct {
-		volume                     *apiv1.AzVolume
-		sizeBytes                  int64
-		updated                    operation.Updated
-		wantCapacity, wantSettings string
+		volume    *apiv1.AzVolume
+		sizeBytes int64
+		updated   operation.Updated
+		want      string
+		says      string
 	}{
-		"a disk that did not grow": {objects.NewVolume(grow, held, begun), 1 << 30, operation.Updated{Generation: 2},
-			"FailedPrecondition", ""},
-		"a disk that has the size already": {objects.NewVolume(grow, held, begun), 2 << 30, operation.Updated{Generation: 2}, "",
-			""},
-		"another tier": {objects.NewVolume(asked(otherTier), held, begun), 1 << 30,
-			operation.Updated{Generation: 2}, "", "FailedPrecondition"},
+		"a disk that did not grow": {objects.NewVolume(grow, held, begun), 1 << 30, operation.Updated{Generation: 2}, pends,
+			"it grows to 2Gi between two pods"},
+		"a disk that has the size already": {objects.NewVolume(grow, held, begun), 2 << 30, operation.Updated{Generation: 2}, done, ""},
+		"a disk of several nodes": {objects.NewVolume(grow, lostAgo(time.Second), begun, func(v *apiv1.AzVolume) {
+			v.Spec.Access = apiv1.AccessMultiNode
+		}), 1 << 30, operation.Updated{Generation: 2}, pends, "it grows to 2Gi when no pod uses it any more"},
+		"another tier": {objects.NewVolume(asked(otherTier), held, begun), 1 << 30, operation.Updated{Generation: 2}, pends,
+			"it gets tier P30 between"},
+		"another SKU and size": {objects.NewVolume(grow, asked(otherSKU), held, begun), 1 << 30,
+			operation.Updated{Generation: 2}, pends, "it grows to 2Gi, and it gets SKU StandardSSD_LRS between"},
 		"other tags, which Azure refused": {objects.NewVolume(asked(tagged), held, begun), 1 << 30,
-			operation.Updated{Generation: 2, RefusedSettings: azure}, "", "InvalidArgument"},
-		"a disk that did not grow, for Azure's own reason": {objects.NewVolume(grow, held, begun), 1 << 30,
-			operation.Updated{Generation: 2, RefusedCapacity: azure}, "InvalidArgument", ""},
-		"another tier, for Azure's own reason": {objects.NewVolume(asked(otherTier), held, begun), 1 << 30,
-			operation.Updated{Generation: 2, RefusedSettings: azure}, "", "InvalidArgument"},
-		"a disk that is not shared": {objects.NewVolume(notShared, grow, held, begun), 1 << 30,
-			operation.Updated{Generation: 2}, "", ""},
-		"a size that was requested later": {objects.NewVolume(grow, held, begun), 1 << 30, operation.Updated{Generation: 1}, "",
-			""},
-		"a disk without a primary": {objects.NewVolume(grow, begun), 1 << 30, operation.Updated{Generation: 2}, "", ""},
+			operation.Updated{Generation: 2, RefusedSettings: azure}, refused, "parameters: "},
+		"a disk that did not grow, and other tags, which Azure refused": {objects.NewVolume(grow, asked(tagged), held, begun), 1 << 30,
+			operation.Updated{Generation: 2, RefusedSettings: azure}, refused, "parameters: "},
+		"a disk that is not shared":       {objects.NewVolume(notShared, grow, held, begun), 1 << 30, operation.Updated{Generation: 2}, done, ""},
+		"a size that was requested later": {objects.NewVolume(grow, held, begun), 1 << 30, operation.Updated{Generation: 1}, done, ""},
+		"a disk without a primary":        {objects.NewVolume(grow, begun), 1 << 30, operation.Updated{Generation: 2}, done, ""},
+		"a disk whose node was lost": {objects.NewVolume(grow, begun, lostAgo(time.Second)), 1 << 30,
+			operation.Updated{Generation: 2}, pends, "it grows to 2Gi"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			found := sharedDisk(test.sizeBytes)
 			found.MaxShares = test.volume.Spec.Disk.MaxShares
-			job := operation.Job{
+			step := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: test.volume, Job: operation.Job{
 				Work:  operation.WorkUpdateDisk,
 				Phase: operation.PhaseEnded,
 				Ended: objects.Now,
 				Begun: test.volume.Status.Operation,
 				Truth: operation.Truth{Disk: found, Update: &test.updated},
+			}})
+			is := step.Status
+			c := meta.FindStatusCondition(is.Conditions, apiv1.VolumeConditionUpdated)
+			if c == nil || c.Reason != test.want || !strings.Contains(c.Message, test.says) || is.State != apiv1.VolumeCreated ||
+				is.SizeBytes != test.sizeBytes || is.Operation != nil || is.UpdateWantedTime != nil {
+				t.Fatalf("got %s with %d bytes and condition %+v, want %s with %d, %s: %q", is.State, is.SizeBytes, c,
+					apiv1.VolumeCreated, test.sizeBytes, test.want, test.says)
 			}
-			is := disk.Next(disk.Input{
-				Now:          objects.Now,
-				HasFinalizer: true,
-				Volume:       test.volume,
-				Job:          job,
-			}).Status
-			if got := kindOf(is.RefusedCapacity); got != test.wantCapacity || is.SizeBytes != test.sizeBytes ||
-				is.State != apiv1.VolumeCreated {
-				t.Errorf("got %s with %d bytes, and the size refused as %q; want %s, %d, %q", is.State, is.SizeBytes, got,
-					apiv1.VolumeCreated, test.sizeBytes, test.wantCapacity)
+			v := test.volume.DeepCopy()
+			v.Status = is
+			if message, pending := disk.Pending(v); pending != (test.want == pends) || pending && message != c.Message {
+				t.Errorf("got %q, %t from Pending, want %t", message, pending, test.want == pends)
 			}
-			if got := kindOf(is.RefusedSettings); got != test.wantSettings {
-				t.Errorf("got the parameters refused as %q, want %q", got, test.wantSettings)
+			if lost := is.LastRelease != nil; lost != (step.RequeueAfter > 0) {
+				t.Errorf("got again after %s, want a time for a lost node alone", step.RequeueAfter)
 			}
 		})
 	}
-}
-
-func kindOf(r *apiv1.Refusal) string {
-	if r == nil {
-		return ""
-	}
-	return r.Reason
 }
 
 func TestRefusedPartsAreReverted(t *testing.T) {
@@ -610,6 +639,13 @@ func TestChangeLeavesOutWhatAnAttachedSharedDiskDoesNotTake(t *testing.T) {
 	}
 	if c := disk.ChangeOf(objects.NewVolume(asked(tagged)), current, false); c.Settings == nil || c.Applied == nil {
 		t.Fatalf("%+v", c)
+	}
+	growing := func(s *apiv1.AzVolumeSpec) {
+		larger(s)
+		s.Disk.IOPSPerGiB, s.Disk.DiskIOPSReadWrite = 5, ptr.To[int64](5000)
+	}
+	if c := disk.ChangeOf(objects.NewVolume(asked(growing)), current, false); c.Settings != nil || c.Applied != nil {
+		t.Fatalf("it gets the IOPS of the larger disk: %+v", c)
 	}
 	if c := disk.ChangeOf(objects.NewVolume(notShared, asked(larger)), current, false); c.SizeBytes == 0 {
 		t.Fatal("it does not grow")
@@ -766,18 +802,6 @@ func TestWhenTheOutcomeOfAChangeIsUnknown(t *testing.T) {
 	} {
 		if got := disk.UpdateUncertain(&test.volume.Status); got != test.want {
 			t.Errorf("%s: got %t, want %t", name, got, test.want)
-		}
-	}
-}
-
-func TestTheRefusalOfAChangeNamesTheNode(t *testing.T) {
-	t.Parallel()
-	for want, v := range map[string]*apiv1.AzVolume{
-		"is published to node a": objects.NewVolume(objects.Owned("a", 1, apiv1.OwnershipHeld)),
-		"is published to nodes":  objects.NewVolume(),
-	} {
-		if got := disk.AttachedShared(v).Error(); !strings.HasSuffix(got, want) {
-			t.Errorf("got %q, want it to end with %q", got, want)
 		}
 	}
 }

@@ -6,6 +6,10 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/annotation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
@@ -15,9 +19,9 @@ import (
 )
 
 const (
-	// settleAfter is how long no replica is created after a release. A pod that moves acquires the
-	// volume again within that time, and Azure attaches a shared disk to one VM after the other:
-	// the next primary must not wait for a replica (law 8).
+	// settleAfter is how long no replica is created after a release, or a change of a released disk. A pod that
+	// moves acquires the volume again within that time, and Azure attaches a shared disk to one VM after the
+	// other: the next primary must not wait for a replica (law 8).
 	settleAfter = 10 * time.Second
 	// mostFailed is how many replicas of a volume that cannot be attached are kept, so that their
 	// nodes are avoided.
@@ -123,9 +127,10 @@ func next(in Input) Step {
 }
 
 // canTakeMore reports whether the disk exists, and is not about to be detached from all nodes so
-// that it can be changed.
+// that it can be changed. A change that waits for the next release is no reason against a replica.
 func canTakeMore(in Input) bool {
-	return in.Volume.Status.DiskID != "" && !disk.ChangesAlone(in.Volume)
+	waits, _ := disk.Waits(in.Volume, in.Attachments, in.Now)
+	return in.Volume.Status.DiskID != "" && (waits || !disk.ChangesAlone(in.Volume))
 }
 
 // settled returns 0 if no attach or detach of a primary is due or in flight; else how long to wait,
@@ -136,16 +141,24 @@ func settled(in Input) time.Duration {
 	case primary == nil:
 		return 0
 	case primary.State == apiv1.OwnershipReleased:
-		if last := in.Volume.Status.LastReleasedTime; last != nil {
-			return max(settleAfter-in.Now.Sub(last.Time), 0)
-		}
-		return 0
+		return releaseSettled(in)
 	case primary.State == apiv1.OwnershipHeld && slices.ContainsFunc(in.Attachments, func(a *apiv1.AzVolumeAttachment) bool {
 		return a.Spec.NodeName == primary.NodeName && a.Status.State == apiv1.AttachmentAttached
 	}):
 		return 0
 	}
 	return -1
+}
+
+// releaseSettled is how much longer the next publish of a released volume may be about to come: after the
+// release, and after a change of the disk for which the publish has waited.
+func releaseSettled(in Input) time.Duration {
+	last := ptr.Deref(in.Volume.Status.LastReleasedTime, metav1.Time{}).Time
+	changed := meta.FindStatusCondition(in.Volume.Status.Conditions, apiv1.VolumeConditionUpdated)
+	if changed != nil && changed.Status == metav1.ConditionTrue && changed.LastTransitionTime.After(last) {
+		last = changed.LastTransitionTime.Time
+	}
+	return max(settleAfter-in.Now.Sub(last), 0)
 }
 
 // cut deletes the replicas above the ceiling: first replicas that are not attached yet, then

@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
@@ -109,7 +111,17 @@ func TestReplicas(t *testing.T) {
 		"a volume without a disk gets none": {in(volume(held, noDisk), three, primary), nil},
 		"a volume that is being deleted has none": {in(volume(held, deleting), three, primary, replica("b")),
 			[]string{"Delete b: DiskDeleting"}},
-		"a disk that changes only while no VM has it gets none": {in(volume(held, changesAlone), three, primary), nil},
+		"a disk that changes only while no VM has it gets none": {in(volume(released(time.Minute), changesAlone), three), nil},
+		"a disk for whose change a pod waits gets none": {in(volume(released(time.Minute), changedAgo(9*time.Second)), three),
+			nil},
+		"a while after its change it gets one": {in(volume(released(time.Minute), changedAgo(10*time.Second)), three),
+			[]string{"Create a: ReplicaPlaced"}},
+		"a disk that could not be changed gets one": {in(volume(released(time.Minute), changedAgo(time.Second),
+			func(v *apiv1.AzVolume) {
+				v.Status.Conditions[len(v.Status.Conditions)-1].Status = metav1.ConditionFalse
+			}), three), []string{"Create a: ReplicaPlaced"}},
+		"a disk whose change waits for its release gets one": {in(volume(held, changesAlone), three, primary),
+			[]string{"Create b: ReplicaPlaced"}},
 		"no replica comes to a node where a process may use the volume": {
 			in(volume(held), nodes(three[0], newNode("b", "1", usedByNoPod), three[2]), primary),
 			[]string{"Create c: ReplicaPlaced"}},
@@ -214,12 +226,12 @@ func TestWhenAPlaceIsSought(t *testing.T) {
 		in   placement.Input
 		want bool
 	}{
-		"a primary without a replica":      {in(objects.NewVolume(held), three, primary), true},
-		"its replica is there":             {in(objects.NewVolume(held), three, primary, replicaOn("b")), false},
-		"the primary is not attached":      {in(objects.NewVolume(held), three), false},
-		"two nodes have just failed":       {in(objects.NewVolume(held), three, fresh...), false},
-		"there is no disk":                 {in(objects.NewVolume(held, noDisk), three, primary), false},
-		"the disk changes only unattached": {in(objects.NewVolume(held, changesAlone), three, primary), false},
+		"a primary without a replica":                      {in(objects.NewVolume(held), three, primary), true},
+		"its replica is there":                             {in(objects.NewVolume(held), three, primary, replicaOn("b")), false},
+		"the primary is not attached":                      {in(objects.NewVolume(held), three), false},
+		"two nodes have just failed":                       {in(objects.NewVolume(held), three, fresh...), false},
+		"there is no disk":                                 {in(objects.NewVolume(held, noDisk), three, primary), false},
+		"the disk changes only unattached, and has a user": {in(objects.NewVolume(held, changesAlone), three, primary), true},
 	} {
 		test.in.Now = objects.Now
 		if got := placement.MissesReplicas(test.in); got != test.want {
@@ -271,4 +283,12 @@ func tolerant() placement.PodView {
 		Key:      "dedicated",
 		Operator: corev1.TolerationOpExists,
 	}}}}}
+}
+
+// changedAgo is a volume whose disk was changed some time ago.
+func changedAgo(ago time.Duration) func(*apiv1.AzVolume) {
+	return func(v *apiv1.AzVolume) {
+		v.Status.Conditions = append(v.Status.Conditions, metav1.Condition{Type: apiv1.VolumeConditionUpdated,
+			Status: metav1.ConditionTrue, Reason: apiv1.ReasonDiskUpdated, LastTransitionTime: *objects.Ago(ago)})
+	}
 }

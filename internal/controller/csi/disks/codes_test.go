@@ -120,10 +120,15 @@ func coding(t *testing.T) (*controlplane.ControlPlane, map[string]coded) {
 		"expand what does not exist": {Want: codes.NotFound, Calls: func(disk string) []call {
 			return []call{grown(controlplane.DiskID(disk)), grown("nonsense")}
 		}},
-		"expand a shared disk in use": {Want: codes.FailedPrecondition, Calls: func(disk string) []call {
+		"expand a shared disk in use": {Want: codes.Aborted, Calls: func(disk string) []call {
 			id := p.Create(disk, map[string]string{"skuName": "Premium_LRS", "maxShares": "2"})
 			must(t, p.Publish(t.Context(), id, "codes-a"))
 			return []call{grown(id)}
+		}},
+		"expand a disk in use across 4 TiB": {Want: codes.FailedPrecondition, Calls: func(disk string) []call {
+			id := p.Create(disk, map[string]string{"skuName": "Premium_LRS"})
+			must(t, p.Publish(t.Context(), id, "codes-a"))
+			return []call{expand(id, 5<<40)}
 		}},
 		"expand beyond the quota": {
 			Want: codes.ResourceExhausted, Calls: of(fake.DisksUpdate, refusal(provisioner.InsufficientCapacity), grown),

@@ -99,6 +99,9 @@ func (s *Provisioner) awaitUpdate(ctx context.Context, v *apiv1.AzVolume, done f
 		case done(current.Status):
 			return true, nil
 		}
+		if err := s.pending(ctx, current); err != nil {
+			return true, err
+		}
 		if r := refused(current.Status); r != nil && r.Generation >= v.Generation {
 			return true, call.Failure(&r.Error)
 		}
@@ -117,6 +120,22 @@ func (s *Provisioner) awaitUpdate(ctx context.Context, v *apiv1.AzVolume, done f
 	return nil, grpcstatus.Errorf(codes.Aborted, "the disk is still being changed (%s)", why)
 }
 
+// pending returns an Aborted if a change of the volume's disk waits until no node uses the volume.
+func (s *Provisioner) pending(ctx context.Context, v *apiv1.AzVolume) error {
+	message, pending := disk.Pending(v)
+	if !pending {
+		return nil
+	}
+	attachments, err := s.Attachments(ctx, s.Client, v.Name)
+	if err != nil {
+		return err
+	}
+	if waits, _ := disk.Waits(v, attachments, s.Clock.Now()); !waits {
+		return nil // it has just been released
+	}
+	return grpcstatus.Errorf(codes.Aborted, "the disk of volume %s is not changed yet: %s", v.Name, message)
+}
+
 // failing reads v again from the cache at the end of a wait, and returns Azure's last error, nil if
 // there is none. The error stays in the status while the next try is in progress.
 func (s *Provisioner) failing(ctx context.Context, v *apiv1.AzVolume) *apiv1.Error {
@@ -128,8 +147,8 @@ func (s *Provisioner) failing(ctx context.Context, v *apiv1.AzVolume) *apiv1.Err
 }
 
 // ControllerExpandVolume expands a disk and waits until Azure has done it. A shared disk cannot
-// grow while it is attached: with a primary the call is FailedPrecondition; replicas are detached
-// first.
+// grow while it is attached: with a primary the growth is recorded, and made when the volume is released
+// next; until then the call is Aborted. Replicas are detached first.
 func (s *Provisioner) ControllerExpandVolume(ctx context.Context,
 	request *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
 	handle, err := call.Volume(request.GetVolumeId())
@@ -165,17 +184,10 @@ func (s *Provisioner) expand(ctx context.Context, handle volumehandle.Handle,
 		if err != nil || size <= v.Status.SizeBytes {
 			return err
 		}
-		if v.Shares() > 1 {
-			if err := s.unused(ctx, v); err != nil {
-				return grpcstatus.Errorf(codes.FailedPrecondition,
-					"Azure grows a shared disk only while it is attached nowhere: %s. End all pods of the volume, and start them "+
-						"again when the disk has grown", grpcstatus.Convert(err).Message())
-			}
-		}
 		spec.CapacityBytes = max(spec.CapacityBytes, size)
 		p.RaiseIOPS(spec.CapacityBytes)
 		spec.Disk.DiskIOPSReadWrite = p.DiskIOPSReadWrite
-		return nil
+		return s.refusedBefore(ctx, v, spec)
 	})
 	if err != nil {
 		return nil, err
@@ -220,7 +232,8 @@ func (s *Provisioner) inUse(ctx context.Context, handle volumehandle.Handle) (bo
 }
 
 // ControllerModifyVolume changes the parameters of a disk, and waits until Azure has changed them.
-// A repeated call waits for the same change. A change that Azure refuses permanently leaves nothing
+// A repeated call waits for the same change. One that a shared disk in use does not take is recorded, and
+// made when the volume is released next; until then the call is Aborted. A change that Azure refuses permanently leaves nothing
 // behind.
 func (s *Provisioner) ControllerModifyVolume(ctx context.Context,
 	request *csi.ControllerModifyVolumeRequest) (*csi.ControllerModifyVolumeResponse, error) {
@@ -341,7 +354,7 @@ func (s *Provisioner) awaitGrowth(ctx context.Context, v *apiv1.AzVolume) error 
 }
 
 // changeable returns a FailedPrecondition for changes of the settings that Azure does not allow on
-// a disk in use.
+// an unshared disk in use, and for those of a shared one that Azure has refused before.
 func (s *Provisioner) changeable(ctx context.Context, v *apiv1.AzVolume, spec *apiv1.AzVolumeSpec) error {
 	changed := v.DeepCopy()
 	changed.Spec = *spec.DeepCopy()
@@ -351,19 +364,32 @@ func (s *Provisioner) changeable(ctx context.Context, v *apiv1.AzVolume, spec *a
 	switch err := s.unused(ctx, v); {
 	case err == nil:
 		return nil
+	case grpcstatus.Code(err) != codes.FailedPrecondition:
+		return err
 	case disk.ChangesAlone(changed):
-		return grpcstatus.Errorf(codes.FailedPrecondition,
-			"Azure changes SKU and tier of a shared disk only while it is attached nowhere: %s. End all pods of the volume, and "+
-				"start them again when the disk is changed",
-			grpcstatus.Convert(err).Message())
+		return s.refusedBefore(ctx, v, spec)
 	case converts && caching != volumeparams.CachingNone:
 		return grpcstatus.Errorf(codes.FailedPrecondition,
 			"Azure converts a disk to %s only without host caching, and it is attached with cachingMode %s; it can be converted while no node uses it: %s",
 			spec.Disk.SKUName, caching, grpcstatus.Convert(err).Message())
-	case grpcstatus.Code(err) != codes.FailedPrecondition:
-		return err
 	}
 	return nil
+}
+
+// refusedBefore returns what Azure answered when it refused the same change of a shared disk, if a node
+// uses the volume. Without that, a claim that asks for the impossible would cost each restart of its pod
+// the time of a detach and an attach.
+func (s *Provisioner) refusedBefore(ctx context.Context, v *apiv1.AzVolume, spec *apiv1.AzVolumeSpec) error {
+	changed := v.DeepCopy()
+	changed.Spec = *spec.DeepCopy()
+	r := disk.RefusedBefore(changed)
+	if r == nil {
+		return nil
+	}
+	if err := s.unused(ctx, v); grpcstatus.Code(err) != codes.FailedPrecondition {
+		return err
+	}
+	return call.Failure(&r.Error)
 }
 
 // existingParameters returns the parameters of a disk as a StorageClass would name them.

@@ -31,6 +31,7 @@ type Publisher struct {
 	clock                clock.PassiveClock
 	promotions, releases *prometheus.CounterVec
 	absent               absent
+	changing             changing
 	// ByVolumeAttachments says that Kubernetes makes the calls, one for each VolumeAttachment.
 	ByVolumeAttachments bool
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
 	"github.com/azuredisk-csi/azuredisk/internal/kube"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/publishing"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
@@ -38,6 +39,9 @@ func (s *Publisher) acquireFrom(ctx context.Context, v *apiv1.AzVolume, node str
 		}
 		if !changed {
 			return nil
+		}
+		if left := disk.Holds(v, s.clock.Now()); left > 0 && custody != nil {
+			return &beingChanged{volume: v.Name, node: node, left: left}
 		}
 		last, known, err := s.history(ctx, v, node, custody)
 		if err != nil {

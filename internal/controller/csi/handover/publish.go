@@ -30,8 +30,9 @@ import (
 
 // ControllerPublishVolume acquires the ownership of a volume for a node, and makes the node's
 // attachment the primary. It returns when the disk is attached, or Azure has accepted to attach it;
-// the node waits until it is attached. Of a paused volume it is refused unless the node has the disk. On a
-// node that has a replica, a publish costs one read and two writes, and does not wait.
+// the node waits until it is attached. If a change of the disk is due that Azure makes only while the
+// disk is attached nowhere, it waits for that, within disk.HoldsFor. Of a paused volume it is refused unless the node has
+// the disk. On a node that has a replica, a publish costs one read and two writes, and does not wait.
 func (s *Publisher) ControllerPublishVolume(ctx context.Context,
 	request *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
 	handle, err := call.Volume(request.GetVolumeId())
@@ -65,6 +66,12 @@ func (s *Publisher) publish(ctx context.Context, handle volumehandle.Handle, req
 		return err
 	}
 	epoch, acquired, err := s.mayPublish(ctx, v, node.Name)
+	for changing := (*beingChanged)(nil); errors.As(err, &changing); {
+		if err := s.awaitChange(ctx, v, changing); err != nil {
+			return err
+		}
+		epoch, acquired, err = s.mayPublish(ctx, v, node.Name)
+	}
 	if err != nil {
 		return err
 	}
@@ -122,6 +129,9 @@ func (s *Publisher) mayPublish(ctx context.Context, v *apiv1.AzVolume, node stri
 	attached, err := s.Attachment(ctx, s.Client, v.Name, node)
 	if err != nil {
 		return 0, false, err
+	}
+	if left := disk.Holds(v, s.clock.Now()); left > 0 && attached == nil {
+		return 0, false, &beingChanged{volume: v.Name, node: node, left: left}
 	}
 	if asked := attached != nil && attached.Status.VMID != "" && !ownership.Copied(attached); !asked {
 		err = s.checkCustody(ctx, v, node)
