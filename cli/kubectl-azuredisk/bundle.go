@@ -79,7 +79,7 @@ func (s *settings) collectBundle(ctx context.Context, subscriptions bool) ([]col
 	if err != nil {
 		return nil, time.Time{}, err
 	}
-	config, err := s.kube.ToRESTConfig()
+	config, err := s.config()
 	if err != nil {
 		return nil, time.Time{}, err
 	}

@@ -87,7 +87,7 @@ func (s *settings) checkOptions() (client.Reader, collect.CheckOptions, error) {
 		DriverNamespace: s.driverNamespace,
 		Program:         version.Version,
 	}
-	config, err := s.kube.ToRESTConfig()
+	config, err := s.config()
 	if err != nil {
 		return nil, options, err
 	}

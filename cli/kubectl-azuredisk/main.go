@@ -1,6 +1,7 @@
 // The kubectl-azuredisk program is a plug-in of kubectl. It says with its user's own rights why a
 // pod, a claim, a volume, a node or a snapshot is not ready, lists volumes and nodes, says what would
-// happen if nodes were lost, and checks an installation or a cluster before one.
+// happen if nodes were lost, applies changes that wait for a restart, and checks an installation or a cluster
+// before one.
 package main
 
 import (
@@ -15,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -68,9 +70,25 @@ type settings struct {
 	driverNamespace string
 }
 
+// config returns how to reach the cluster. Without any configuration client-go would ask a server on this machine.
+func (s *settings) config() (*rest.Config, error) {
+	config, err := s.kube.ToRESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	loaded, err := s.kube.ToRawKubeConfigLoader().RawConfig()
+	if err == nil && len(loaded.Clusters) == 0 && *s.kube.APIServer == "" && config.Host == localServer {
+		return nil, errors.New("no cluster is configured: set KUBECONFIG to your kubeconfig, or name it with --kubeconfig")
+	}
+	return config, err
+}
+
+// localServer is what client-go takes without a configuration.
+const localServer = "http://localhost:8080"
+
 // reader returns a client with the user's rights, and the API server's clock.
 func (s *settings) reader() (client.WithWatch, *collect.ServerClock, error) {
-	config, err := s.kube.ToRESTConfig()
+	config, err := s.config()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -144,8 +162,8 @@ func newCommand(kube *genericclioptions.ConfigFlags) *cobra.Command {
 	root.PersistentFlags().StringVar(&s.driverName, "driver-name", "disk.csi.azure.com", "name of the CSI driver")
 	root.PersistentFlags().StringVar(&s.driverNamespace, "driver-namespace", apiv1.DefaultNamespace,
 		"namespace of the driver's objects")
-	root.AddCommand(newWhyCommand(s), newGetCommand(s), newUICommand(s), newWhatIfCommand(s), newCheckCommand(s, doctor),
-		newCheckCommand(s, preflight), newBundleCommand(s), newVersionCommand(s))
+	root.AddCommand(newWhyCommand(s), newGetCommand(s), newUICommand(s), newWhatIfCommand(s), newApplyPendingCommand(s),
+		newCheckCommand(s, doctor), newCheckCommand(s, preflight), newBundleCommand(s), newVersionCommand(s))
 	namespaces := func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		return s.names(cmd.Context(), "Namespace"), cobra.ShellCompDirectiveNoFileComp
 	}

@@ -79,6 +79,20 @@ func TestVersionsOverARealAPIServer(t *testing.T) {
 	}
 }
 
+// Without a configuration client-go would ask a server on this machine, which the user never named.
+func TestWithoutAConfigurationTheAnswerSaysSo(t *testing.T) {
+	t.Setenv("KUBECONFIG", t.TempDir()+"/none")
+	t.Setenv("HOME", t.TempDir())
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	l := &lab{}
+	for _, args := range [][]string{{"why", "pod", "x"}, {"doctor"}, {"bundle"}} {
+		text, code := l.output(t, args...)
+		if code == 0 || !strings.Contains(text, "no cluster is configured") {
+			t.Errorf("%q: got exit code %d and %q, want that no cluster is configured", args, code, text)
+		}
+	}
+}
+
 func TestWrongUsageHasItsExitCode(t *testing.T) {
 	l := &lab{}
 	for name, args := range map[string][]string{

@@ -88,18 +88,23 @@ func (k subjects) subject(args []string) (explain.Subject, error) {
 }
 
 func (s *settings) ask(ctx context.Context, subject explain.Subject) (explain.Report, error) {
-	reader, now, err := s.reader()
+	facts, err := s.collect(ctx, subject)
 	if err != nil {
 		return explain.Report{}, err
 	}
-	facts, err := collect.Collect(ctx, reader, collect.Options{
+	return explain.Explain(facts), nil
+}
+
+// collect reads what there is to know about a subject.
+func (s *settings) collect(ctx context.Context, subject explain.Subject) (explain.Facts, error) {
+	reader, now, err := s.reader()
+	if err != nil {
+		return explain.Facts{}, err
+	}
+	return collect.Collect(ctx, reader, collect.Options{
 		Subject:         subject,
 		DriverName:      s.driverName,
 		DriverNamespace: s.driverNamespace,
 		Now:             now.Now,
 	})
-	if err != nil {
-		return explain.Report{}, err
-	}
-	return explain.Explain(facts), nil
 }

@@ -37,8 +37,8 @@ func programs() []program {
 		{
 			name:        "kubectl-azuredisk",
 			folder:      "cli",
-			description: "A plug-in of kubectl that says why a volume is not ready, lists and shows volumes and nodes, says what would happen if nodes were lost, checks an installation, and collects what support needs. [Explain](../guides/explain.md) shows how to use it.",
-			subcommands: []string{"why", "get", "ui", "what-if", "doctor", "preflight", "bundle", "version"},
+			description: "A plug-in of kubectl that says why a volume is not ready, lists and shows volumes and nodes, says what would happen if nodes were lost, has changes made that wait for a restart, checks an installation, and collects what support needs. [Explain](../guides/explain.md) shows how to use it.",
+			subcommands: []string{"why", "get", "ui", "what-if", "apply-pending", "doctor", "preflight", "bundle", "version"},
 		},
 		{
 			name:        "azuresim",

@@ -1,7 +1,7 @@
-// Package collect reads the facts from which package explain answers. It reads with the rights of
-// its caller, takes note of what it may not read, and needs a number of requests that does not
-// depend on the size of the cluster: objects by their names, and lists by selectors that the API
-// server has an index for, or of one namespace with a selector that few objects meet.
+// Package collect reads the facts from which the command-line program answers. It reads with the rights of its
+// caller, and takes note of what it may not read. For an explanation it reads objects by their names, and lists by
+// selectors that few objects meet; of StorageClasses it may list all. For what-if, checks and lists it reads whole
+// resources.
 package collect
 
 import (
@@ -37,10 +37,10 @@ type Options struct {
 }
 
 // NotFoundError is the error if there is no object that is asked about.
-type NotFoundError struct{ what string }
+type NotFoundError struct{ What string }
 
 // Error says what was not found.
-func (e NotFoundError) Error() string { return "there is no " + e.what }
+func (e NotFoundError) Error() string { return "there is no " + e.What }
 
 // collection is the work on one question.
 type collection struct {
@@ -168,7 +168,7 @@ func (c *collection) node(ctx context.Context) error {
 	}
 	n := c.facts.Nodes[c.Subject.Name]
 	if n.Node == nil && n.DriverNode == nil && !c.isUnread(explain.NodesResource) && !c.isUnread(explain.AzDriverNodes) {
-		return NotFoundError{c.Subject.String()}
+		return NotFoundError{What: c.Subject.String()}
 	}
 	var attachments apiv1.AzVolumeAttachmentList
 	if err := c.list(ctx, explain.AzAttachments, &attachments, client.InNamespace(c.DriverNamespace),

@@ -53,7 +53,7 @@ func (c *collection) absent(what string) error {
 	if c.isUnread(what) {
 		return fmt.Errorf("%s cannot be read with these rights, or the cluster does not have this resource", c.Subject)
 	}
-	return NotFoundError{c.Subject.String()}
+	return NotFoundError{What: c.Subject.String()}
 }
 
 // claim reads the subject, a claim.

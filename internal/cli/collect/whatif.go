@@ -87,7 +87,7 @@ func (o WhatIfOptions) choose(f *whatif.Facts) error {
 		}
 	}
 	if len(f.Gone) == 0 {
-		return NotFoundError{f.Subject.String()}
+		return NotFoundError{What: f.Subject.String()}
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,6 +13,8 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/cause"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/claimstatus"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -92,6 +95,9 @@ func (f Facts) narrowClaim(v *Volume) Finding {
 		return find(apiv1.ReasonFailoverHeldBack, "The driver leaves the volume of %s on a lost node.", v.claim()).
 			quoting(e.Message).
 			seen(f.said(e))
+	}
+	if e := f.claimEvent(v, apiv1.ReasonDiskUpdatePending); e != nil && claimstatus.AsksForChange(v.Claim) {
+		return changesAtRestart(v).quoting(e.Message).seen(f.said(e))
 	}
 	return find(apiv1.ReasonNotReadable, "The claim is bound, and what happens to its disk is not readable with these rights.").
 		seen(v.claimEvidence())
@@ -305,6 +311,22 @@ func (f Facts) degraded(v *Volume, healthy Finding) Finding {
 	return healthy.seen(f.azEvidence(v)...)
 }
 
+func changesAtRestart(v *Volume) Finding {
+	return find(apiv1.ReasonDiskUpdatePending, "The disk of %s is changed when its pod restarts.", v.claim())
+}
+
+// ChangeWaits reports whether a change of the disk of the claim that was asked about waits for the next restart
+// of its pods, whatever else there is to say about the claim.
+func (f Facts) ChangeWaits() bool {
+	return slices.ContainsFunc(f.Volumes, func(v *Volume) bool {
+		if v.AzVolume != nil {
+			_, pending := disk.Pending(v.AzVolume)
+			return pending
+		}
+		return v.Claim != nil && claimstatus.AsksForChange(v.Claim) && f.claimEvent(v, apiv1.ReasonDiskUpdatePending) != nil
+	})
+}
+
 // asksForGrowth reports whether the claim asks for more than the volume has, and csi-resizer has not
 // passed that to the driver.
 func asksForGrowth(v *Volume) bool {
@@ -348,10 +370,6 @@ func (f Facts) notMade(v *Volume) (Finding, bool) {
 		return finding.seen(f.azEvidence(v)...)
 	}
 	growth := asksForGrowth(v)
-	if growth && v.AzVolume.Shares() > 1 && ownership.HasPrimary(v.AzVolume, v.Attachments) {
-		return quoting(find(apiv1.ReasonSharedDiskInUse, "%s asks for more, and its disk cannot grow while a node has it: it is shared.",
-			upper(v.claim()))), true
-	}
 	if refusal != nil {
 		return find(apiv1.ReasonDiskUpdateRefused, "The change of the disk of %s is refused.", v.claim()).
 			quoting(refusal.Message).
@@ -431,6 +449,8 @@ func (f Facts) update(v *Volume, c *metav1.Condition) (Finding, bool) {
 	case apiv1.ReasonDiskUpdateRefused:
 		return find(apiv1.ReasonDiskUpdateRefused, "The change of the disk of %s is refused.", v.claim()).quoting(c.Message).
 			seen(f.azEvidence(v)...), true
+	case apiv1.ReasonDiskUpdatePending:
+		return changesAtRestart(v).quoting(c.Message).seen(f.azEvidence(v)...), true
 	case apiv1.ReasonDiskUpdateFailed:
 		if e := az.Status.Error; e != nil {
 			return f.failed(e, apiv1.ReasonDiskUpdateFailed, "change disk "+az.Spec.Disk.Name, transition(c, e.FailureTime.Time)).
