@@ -51,6 +51,8 @@ type Workload struct {
 	Postgres bool
 	// NotOn is a node on which the pod must not run; empty for none.
 	NotOn string
+	// MoreClaims is how many more claims the pod has, which it does not write to.
+	MoreClaims int
 	// Interval is the time from one record to the next; the recorder's own if it is zero.
 	Interval time.Duration
 }
@@ -60,6 +62,15 @@ func (w Workload) Pod() string { return w.Name + "-0" }
 
 // Claim is the name of its PersistentVolumeClaim.
 func (w Workload) Claim() string { return "data-" + w.Pod() }
+
+// Claims are the names of all of its PersistentVolumeClaims.
+func (w Workload) Claims() []string {
+	claims := []string{w.Claim()}
+	for i := range w.MoreClaims {
+		claims = append(claims, fmt.Sprintf("more-%d-%s", i+1, w.Pod()))
+	}
+	return claims
+}
 
 // storageClass is made once and shared by all runs: its name says all that is in it.
 func (w Workload) storageClass(scenario, driver string) *storagev1.StorageClass {
@@ -83,8 +94,9 @@ func (w Workload) storageClass(scenario, driver string) *storagev1.StorageClass 
 			"maxShares": fmt.Sprint(w.MaxShares), "maxMountReplicaCount": fmt.Sprint(w.Replicas),
 			"persistentReservations": reservations,
 		},
-		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
-		ReclaimPolicy:     ptr.To(corev1.PersistentVolumeReclaimDelete),
+		AllowVolumeExpansion: ptr.To(true),
+		VolumeBindingMode:    ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
+		ReclaimPolicy:        ptr.To(corev1.PersistentVolumeReclaimDelete),
 	}
 }
 
@@ -140,6 +152,13 @@ func (w Workload) statefulSet(e *Environment, class string) *appsv1.StatefulSet 
 				},
 			}},
 		},
+	}
+	for i := range w.MoreClaims {
+		more := set.Spec.VolumeClaimTemplates[0].DeepCopy()
+		more.Name = fmt.Sprintf("more-%d", i+1)
+		set.Spec.VolumeClaimTemplates = append(set.Spec.VolumeClaimTemplates, *more)
+		c := &set.Spec.Template.Spec.Containers[0]
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: more.Name, MountPath: "/" + more.Name})
 	}
 	if w.Postgres {
 		runPostgres(&set.Spec.Template.Spec)

@@ -17,6 +17,7 @@ import (
 var All = []scenario.Scenario{
 	replicas.Hello,
 	replicas.PlannedMove,
+	replicas.GrowInUse,
 	nodeloss.PowerCut,
 	nodeloss.PowerCutLeader,
 	nodeloss.PowerCutMany,

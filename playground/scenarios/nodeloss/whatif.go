@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -162,14 +160,7 @@ func someNode(ctx context.Context, e *scenario.Environment) (string, error) {
 func ask(ctx context.Context, e *scenario.Environment, node string, drain bool) (map[string]answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	own, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.CommandContext(ctx, filepath.Join(filepath.Dir(own), "kubectl-azuredisk"), "what-if", "node", node, "-o", "json",
-		fmt.Sprintf("--drain=%t", drain))
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+e.Cluster.Kubeconfig())
-	out, err := cmd.Output()
+	out, err := e.Plugin(ctx, "what-if", "node", node, "-o", "json", fmt.Sprintf("--drain=%t", drain))
 	// The exit code says what the answer is.
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
@@ -177,7 +168,7 @@ func ask(ctx context.Context, e *scenario.Environment, node string, drain bool) 
 	}
 	var report struct{ Pods []answer }
 	if err := json.Unmarshal(out, &report); err != nil {
-		return nil, fmt.Errorf("read the answer of %s: %w", cmd, err)
+		return nil, fmt.Errorf("read the answer of what-if: %w", err)
 	}
 	answers := map[string]answer{}
 	for _, a := range report.Pods {
