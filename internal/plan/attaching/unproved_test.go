@@ -75,8 +75,12 @@ func TestTheListOfAVMDoesNotProveAnAttachThatFailed(t *testing.T) {
 			if attaching.NeedsReport(in) {
 				in.Report = test.report
 			}
-			if got := attaching.Next(in).Status; got.State != test.state || (got.LUN != nil) != test.lun {
-				t.Errorf("got %s at LUN %v, want %s and a LUN: %t", got.State, got.LUN, test.state, test.lun)
+			withoutVolume := in
+			withoutVolume.Volume = nil
+			for _, in := range []attaching.Input{in, withoutVolume} {
+				if got := attaching.Next(in).Status; got.State != test.state || (got.LUN != nil) != test.lun {
+					t.Errorf("got %s at LUN %v, want %s and a LUN: %t", got.State, got.LUN, test.state, test.lun)
+				}
 			}
 		})
 	}

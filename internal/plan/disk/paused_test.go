@@ -118,9 +118,15 @@ func TestTheEndOfAPauseIsACondition(t *testing.T) {
 	in := disk.Input{Now: objects.Now, HasFinalizer: true, Volume: objects.NewVolume(pausedBy(apiv1.PausedTrue))}
 	in.Volume.Status = disk.Next(in).Status
 	in.Volume.Annotations, in.Now = nil, objects.Now.Add(time.Minute)
-	c := meta.FindStatusCondition(disk.Next(in).Status.Conditions, apiv1.VolumeConditionPaused)
-	if c == nil || c.Status != metav1.ConditionFalse || c.Reason != apiv1.ReasonNotPaused ||
-		!c.LastTransitionTime.Time.Equal(in.Now) {
-		t.Errorf("got condition %+v, want False since %s", c, in.Now)
+	isFalse := func(in disk.Input) {
+		t.Helper()
+		c := meta.FindStatusCondition(disk.Next(in).Status.Conditions, apiv1.VolumeConditionPaused)
+		if c == nil || c.Status != metav1.ConditionFalse || c.Reason != apiv1.ReasonNotPaused ||
+			!c.LastTransitionTime.Time.Equal(in.Now) {
+			t.Errorf("got condition %+v, want False since %s", c, in.Now)
+		}
 	}
+	isFalse(in)
+	in.Volume.Status.State = "" // the disk does not exist yet
+	isFalse(in)
 }

@@ -1,6 +1,7 @@
 package nodehealth_test
 
 import (
+	"slices"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -41,6 +42,13 @@ func TestReadySummarisesThePlugInTheNodeAndItsVM(t *testing.T) {
 			ready, changed := nodehealth.Ready(c.conditions)
 			if !changed || ready.Status != c.want || ready.Reason != c.reason {
 				t.Errorf("got %+v, a change %t; want a change to %s %s", ready, changed, c.want, c.reason)
+			}
+			other := ready
+			if other.Status = unknown; ready.Status == unknown {
+				other.Status = no
+			}
+			if _, changed := nodehealth.Ready(append(slices.Clone(c.conditions), other)); !changed {
+				t.Errorf("got no change of a condition that is %s for the same reason, want one", other.Status)
 			}
 			ready.Message = "an earlier message"
 			meta.SetStatusCondition(&c.conditions, ready)
