@@ -257,7 +257,7 @@ func trimPersistentVolumeClaim(c *corev1.PersistentVolumeClaim) *corev1.Persiste
 	}
 	trimmed.Spec.VolumeName, trimmed.Spec.StorageClassName = c.Spec.VolumeName, c.Spec.StorageClassName
 	trimmed.Spec.DataSource = c.Spec.DataSource
-	if claimstatus.AsksForChange(c) {
+	if claimstatus.MayChange(c) {
 		trimmed.Spec.Resources, trimmed.Spec.VolumeAttributesClassName = c.Spec.Resources, c.Spec.VolumeAttributesClassName
 		trimmed.Status.Capacity = c.Status.Capacity
 		trimmed.Status.CurrentVolumeAttributesClassName = c.Status.CurrentVolumeAttributesClassName

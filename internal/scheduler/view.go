@@ -115,7 +115,7 @@ func (v *View) disk(ctx context.Context, pod *corev1.Pod, volume *corev1.Volume)
 			return disk{}, err
 		}
 		d := v.diskOf(pv)
-		d.changes = claimstatus.AsksForChange(claim)
+		d.changes = claimstatus.MayChange(claim)
 		return d, nil
 	}
 	class, err := find[storagev1.StorageClass](ctx, v, "", ptr.Deref(claim.Spec.StorageClassName, ""))

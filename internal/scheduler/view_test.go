@@ -287,15 +287,20 @@ func TestAReplicaIsBetterThanThePrimaryIfItsClaimAsksForAChange(t *testing.T) {
 	t.Parallel()
 	objects := []client.Object{azva("logs", "only", apiv1.RolePrimary, apiv1.AttachmentAttached)}
 	for name, disk := range map[string]string{"larger": "data", "another-class": "data", "as-asked": "data", "alone": "logs",
-		"without-a-replica-yet": "later"} {
+		"without-a-replica-yet": "later", "infeasible": "data"} {
 		c := claim(name, "pv-"+name, "ours")
 		c.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
 		c.Spec.Resources.Requests = c.Status.Capacity
 		switch name {
 		case "larger", "alone", "without-a-replica-yet":
 			c.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("2Gi")}
-		case "another-class":
+		case "another-class", "infeasible":
 			c.Spec.VolumeAttributesClassName = ptr.To("fast")
+			if name == "infeasible" {
+				c.Status.ModifyVolumeStatus = &corev1.ModifyVolumeStatus{
+					Status: corev1.PersistentVolumeClaimModifyVolumeInfeasible,
+				}
+			}
 		}
 		objects = append(objects, c, volume("pv-"+name, driver, diskURI(disk)))
 	}
@@ -307,6 +312,7 @@ func TestAReplicaIsBetterThanThePrimaryIfItsClaimAsksForAChange(t *testing.T) {
 	leaves := map[string]DiskState{"has-it": absent, "replica": Replica}
 	for name, want := range map[string]map[string]DiskState{
 		"larger": leaves, "another-class": leaves, "as-asked": {"has-it": primary, "replica": Replica},
+		"infeasible":            {"has-it": primary, "replica": Replica},
 		"alone":                 {"only": primary},
 		"without-a-replica-yet": {"has-it": absent, "replica": Attaching},
 	} {

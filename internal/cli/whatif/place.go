@@ -184,7 +184,7 @@ func (w *world) choose(p *corev1.Pod) choice {
 			continue
 		}
 		volume := scheduler.Volume{Name: v.name, Nodes: w.states(v.name)}
-		if v.claim != nil && claimstatus.AsksForChange(v.claim) {
+		if v.claim != nil && claimstatus.MayChange(v.claim) {
 			volume.Release()
 		}
 		for _, node := range w.leftBehind(v.name) {
