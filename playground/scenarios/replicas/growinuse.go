@@ -264,7 +264,9 @@ func growPostgres(ctx context.Context, e *scenario.Environment) (time.Duration, 
 	if err != nil {
 		return 0, err
 	}
-	w := scenario.Workload{Name: "database", MaxShares: 2, Replicas: 1, Postgres: true, NotOn: leads.Node}
+	// The client's node is in another zone, so that each node of the database's zone can take the disk.
+	zones := slices.DeleteFunc(e.View.Zones(), func(zone string) bool { return slices.Contains(e.View.Nodes(zone), leads.Node) })
+	w := scenario.Workload{Name: "database", MaxShares: 2, Replicas: 1, Postgres: true, Zone: zones[0]}
 	client := scenario.Client{Name: "client", Timeout: 2 * time.Second}
 	e.Progress("making a PostgreSQL on a disk with a replica, and its client on %s", leads.Node)
 	if err := e.ServePostgres(ctx, w); err != nil {
