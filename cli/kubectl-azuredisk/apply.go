@@ -174,10 +174,14 @@ func (a *applying) apply(ctx context.Context) (applied bool, err error) {
 		if leaves, _ := disk.LeavesFor(p); !leaves {
 			continue
 		}
-		if err := kube.Evict(ctx, a.api, p); apierrors.IsTooManyRequests(err) {
+		gone, err := kube.Evict(ctx, a.api, p)
+		switch {
+		case apierrors.IsTooManyRequests(err):
 			return false, fmt.Errorf("pod %s is not evicted, and the change goes on waiting: %w", p.Name, err)
-		} else if err != nil {
+		case err != nil:
 			return false, fmt.Errorf("evict pod %s: %w", p.Name, err)
+		case !gone:
+			continue
 		}
 		a.evicted = append(a.evicted, p.UID)
 		a.say("pod %s is evicted from node %s", p.Name, p.Spec.NodeName)

@@ -11,15 +11,14 @@ import (
 )
 
 // Evict asks the Eviction API to delete a pod. If a PodDisruptionBudget does not allow it, the error is
-// TooManyRequests. It does nothing to another pod that has the name by now, and returns no error if the
-// pod is gone.
-func Evict(ctx context.Context, c client.SubResourceClientConstructor, pod *corev1.Pod) error {
-	err := c.SubResource("eviction").Create(ctx, pod.DeepCopy(), &policyv1.Eviction{
+// TooManyRequests. It returns false and no error if the pod is gone, also if another one has its name by now.
+func Evict(ctx context.Context, c client.SubResourceClientConstructor, pod *corev1.Pod) (evicted bool, err error) {
+	err = c.SubResource("eviction").Create(ctx, pod.DeepCopy(), &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}},
 	})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil
+		return false, nil
 	}
-	return err
+	return err == nil, err
 }

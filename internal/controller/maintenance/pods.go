@@ -140,15 +140,17 @@ func (r *Reconciler) warm(ctx context.Context, volume *apiv1.AzVolume, nodes []s
 // evict asks Kubernetes to evict a pod. A PodDisruptionBudget that does not allow it is asked again
 // at the next look.
 func (r *Reconciler) evict(ctx context.Context, pod *corev1.Pod, event *apiv1.MaintenanceEvent) error {
-	err := kube.Evict(ctx, r.Client, pod)
+	evicted, err := kube.Evict(ctx, r.Client, pod)
 	switch {
-	case err == nil:
+	case evicted:
 		r.evictions.WithLabelValues("Evicted").Inc()
 		ctrl.LoggerFrom(ctx).Info("pod evicted", "pod", client.ObjectKeyFromObject(pod), "node", pod.Spec.NodeName, "reason",
 			apiv1.ReasonMovedBeforeMaintenance, "event", event.EventID)
 		r.Events.Eventf(pod, nil, corev1.EventTypeNormal, apiv1.ReasonMovedBeforeMaintenance, "EvictPod", "%s",
 			maintenance.Describe(event))
 		return nil
+	case err == nil:
+		return nil // it is gone
 	case apierrors.IsTooManyRequests(err):
 		r.evictions.WithLabelValues("Refused").Inc()
 		return nil

@@ -62,14 +62,16 @@ func (r *Reconciler) applyPending(ctx context.Context, o observed, claim *corev1
 			continue
 		}
 		if leaves {
-			err := kube.Evict(ctx, r.Client, pod)
+			evicted, err := kube.Evict(ctx, r.Client, pod)
 			switch {
-			case err == nil:
+			case evicted:
 				ctrl.LoggerFrom(ctx).Info("pod evicted", "pod", client.ObjectKeyFromObject(pod), "node", pod.Spec.NodeName,
 					"reason", apiv1.ReasonEvictedForDiskUpdate)
 				r.Events.Eventf(pod, nil, corev1.EventTypeNormal, apiv1.ReasonEvictedForDiskUpdate, "EvictPod",
 					"a change of the disk of claim %s waits for a restart", claim.Name)
 				continue
+			case err == nil:
+				continue // it is gone
 			case !apierrors.IsTooManyRequests(err):
 				return 0, fmt.Errorf("evict pod %s/%s: %w", pod.Namespace, pod.Name, err)
 			}

@@ -104,6 +104,9 @@ func TestAClaimHasItsPodsEvictedForAChangeThatWaits(t *testing.T) {
 		"a budget does not allow it": {apiv1.ApplyPendingEvict, func(l *pendingLab) {
 			l.answer = apierrors.NewTooManyRequests("the budget needs 1 pod", 0)
 		}, false, "pod cart stays: the budget needs 1 pod"},
+		"the pod is gone": {apiv1.ApplyPendingEvict, func(l *pendingLab) {
+			l.answer = apierrors.NewNotFound(corev1.Resource("pods"), "cart")
+		}, false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -113,11 +116,17 @@ func TestAClaimHasItsPodsEvictedForAChangeThatWaits(t *testing.T) {
 			if evicted := slices.Equal(l.evicted, []string{"cart"}); evicted != test.evicted {
 				t.Errorf("got %q evicted, want the pod: %t", l.evicted, test.evicted)
 			}
-			if l.answer != nil && again != evictAgain {
+			if apierrors.IsTooManyRequests(l.answer) && again != evictAgain {
 				t.Errorf("got another look after %s, want one after %s", again, evictAgain)
 			}
 			l.tell(time.Second)
-			told := slices.DeleteFunc(l.told(), func(e string) bool { return !strings.Contains(e, apiv1.ReasonEvictionRefused) })
+			told := l.told()
+			if said := slices.ContainsFunc(told, func(e string) bool {
+				return strings.Contains(e, apiv1.ReasonEvictedForDiskUpdate)
+			}); said != test.evicted {
+				t.Errorf("got events %q, want one of an eviction: %t", told, test.evicted)
+			}
+			told = slices.DeleteFunc(told, func(e string) bool { return !strings.Contains(e, apiv1.ReasonEvictionRefused) })
 			if test.told == "" && len(told) > 0 || test.told != "" && (len(told) != 1 || !strings.Contains(told[0], test.told)) {
 				t.Errorf("got events %q, want one: %q", told, test.told)
 			}
