@@ -41,6 +41,7 @@ type applying struct {
 	*settings
 	subject explain.Subject
 	api     client.Client
+	now     *collect.ServerClock
 	out     io.Writer
 	began   time.Time
 	// evicted are the pods that were evicted.
@@ -72,13 +73,14 @@ controller that creates it again.` + explain.ExitHelp(func(c explain.ExitCode) s
 			if err != nil {
 				return err
 			}
-			api, _, err := s.reader()
+			api, now, err := s.reader()
 			if err != nil {
 				return err
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), patience)
 			defer cancel()
-			a := &applying{settings: s, subject: subject, api: api, out: printable.Writer(cmd.OutOrStdout()), began: time.Now()}
+			a := &applying{settings: s, subject: subject, api: api, now: now, out: printable.Writer(cmd.OutOrStdout()),
+				began: time.Now()}
 			err = a.run(ctx)
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				return fmt.Errorf("%s: not done within %s; kubectl azuredisk why pvc %s says why", subject, patience, subject.Name)
@@ -131,26 +133,24 @@ func (a *applying) returned(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, p := range pods {
-		if p.Status.Phase != corev1.PodRunning || slices.Contains(a.evicted, p.UID) {
-			continue
-		}
-		facts, err := a.collect(ctx, a.subject)
-		if err != nil {
-			return err
-		}
-		if facts.ChangeWaits() {
-			return fmt.Errorf("pod %s runs on node %s, which still has the volume, so the change goes on waiting: try again when another "+
-				"node can take the pod, or scale its workload down and up", p.Name, p.Spec.NodeName)
-		}
+	i := slices.IndexFunc(pods, func(p *corev1.Pod) bool {
+		return p.Status.Phase == corev1.PodRunning && !slices.Contains(a.evicted, p.UID)
+	})
+	if i < 0 {
+		return nil
 	}
-	return nil
+	facts, err := a.collect(ctx, a.api, a.now, a.subject)
+	if err != nil || !facts.ChangeWaits() {
+		return err
+	}
+	return fmt.Errorf("pod %s runs on node %s, which still has the volume, so the change goes on waiting: try again when another "+
+		"node can take the pod, or scale its workload down and up", pods[i].Name, pods[i].Spec.NodeName)
 }
 
 // apply evicts the pods if the change waits for them. It returns false if the change is being made, or has not
 // come to the driver.
 func (a *applying) apply(ctx context.Context) (applied bool, err error) {
-	facts, err := a.collect(ctx, a.subject)
+	facts, err := a.collect(ctx, a.api, a.now, a.subject)
 	if err != nil {
 		return false, err
 	}

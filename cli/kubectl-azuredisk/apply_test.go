@@ -118,6 +118,19 @@ func TestAPendingChangeIsAppliedOverARealAPIServer(t *testing.T) {
 	}
 }
 
+// awaitEviction returns when pod cart-old is evicted.
+func (l *lab) awaitEviction(ctx context.Context) error {
+	for p := (&corev1.Pod{}); ; time.Sleep(20 * time.Millisecond) {
+		err := l.kube.Get(ctx, client.ObjectKey{Namespace: l.namespace, Name: "cart-old"}, p)
+		if apierrors.IsNotFound(err) || err == nil && p.DeletionTimestamp != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
 // The successor of a pod may start on its node before the volume is released.
 func TestAPodThatStartsOnItsNodeAgainIsNamedOverARealAPIServer(t *testing.T) {
 	l := newLab(t)
@@ -127,11 +140,8 @@ func TestAPodThatStartsOnItsNodeAgainIsNamedOverARealAPIServer(t *testing.T) {
 	successor := make(chan struct{})
 	go func() {
 		defer close(successor)
-		for p := (&corev1.Pod{}); ; time.Sleep(20 * time.Millisecond) {
-			err := l.kube.Get(t.Context(), client.ObjectKey{Namespace: l.namespace, Name: "cart-old"}, p)
-			if apierrors.IsNotFound(err) || err == nil && p.DeletionTimestamp != nil || t.Context().Err() != nil {
-				break
-			}
+		if err := l.awaitEviction(t.Context()); err != nil {
+			t.Error(err)
 		}
 		l.pod(t, "cart-new", "a", corev1.PodRunning)
 	}()
@@ -159,13 +169,7 @@ func TestApplyPendingWaitsForTheChangeOverARealAPIServer(t *testing.T) {
 		ended <- text
 	}()
 	claim := &corev1.PersistentVolumeClaim{}
-	for p := (&corev1.Pod{}); ; time.Sleep(20 * time.Millisecond) {
-		err := l.kube.Get(ctx, client.ObjectKey{Namespace: l.namespace, Name: "cart-old"}, p)
-		if apierrors.IsNotFound(err) || err == nil && p.DeletionTimestamp != nil {
-			break
-		}
-		must(t, err)
-	}
+	must(t, l.awaitEviction(ctx))
 	must(t, l.kube.Get(ctx, client.ObjectKey{Namespace: l.namespace, Name: "data"}, claim))
 	claim.Status.Capacity = claim.Spec.Resources.Requests
 	must(t, l.kube.Status().Update(ctx, claim))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/azuredisk-csi/azuredisk/internal/cli/collect"
 	"github.com/azuredisk-csi/azuredisk/internal/cli/explain"
@@ -88,7 +89,11 @@ func (k subjects) subject(args []string) (explain.Subject, error) {
 }
 
 func (s *settings) ask(ctx context.Context, subject explain.Subject) (explain.Report, error) {
-	facts, err := s.collect(ctx, subject)
+	reader, now, err := s.reader()
+	if err != nil {
+		return explain.Report{}, err
+	}
+	facts, err := s.collect(ctx, reader, now, subject)
 	if err != nil {
 		return explain.Report{}, err
 	}
@@ -96,11 +101,8 @@ func (s *settings) ask(ctx context.Context, subject explain.Subject) (explain.Re
 }
 
 // collect reads what there is to know about a subject.
-func (s *settings) collect(ctx context.Context, subject explain.Subject) (explain.Facts, error) {
-	reader, now, err := s.reader()
-	if err != nil {
-		return explain.Facts{}, err
-	}
+func (s *settings) collect(ctx context.Context, reader client.Reader, now *collect.ServerClock, subject explain.Subject) (
+	explain.Facts, error) {
 	return collect.Collect(ctx, reader, collect.Options{
 		Subject:         subject,
 		DriverName:      s.driverName,

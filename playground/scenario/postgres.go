@@ -136,6 +136,22 @@ func (e *Environment) StartClient(ctx context.Context, c Client, w Workload, nod
 	return err
 }
 
+// LostCommits starts the client again, so that a new connection compares the table with what was committed, and
+// returns how many commits were acknowledged, and what is said of those that are not there.
+func (e *Environment) LostCommits(ctx context.Context, c Client, w Workload, node string) (commits int, lost []string,
+	err error) {
+	if err := e.StartClient(ctx, c, w, node); err != nil {
+		return 0, nil, err
+	}
+	received := e.Collector.Received(c.Name)
+	for _, event := range received.Events {
+		if event.Kind == recorder.EventFailed {
+			lost = append(lost, event.Detail)
+		}
+	}
+	return len(received.Acks), lost, nil
+}
+
 // AwaitCommit blocks until the client has committed a row after that time, and returns when it did so
 // first.
 func (e *Environment) AwaitCommit(ctx context.Context, c Client, after time.Time, limit time.Duration) (time.Time, error) {

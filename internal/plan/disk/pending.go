@@ -104,8 +104,7 @@ func Pending(v *apiv1.AzVolume) (message string, pending bool) {
 // is for a pod that has to be restarted in another way; "" for one that has not, because it ends anyway.
 func LeavesFor(pod *corev1.Pod) (leaves bool, why string) {
 	switch {
-	case pod.DeletionTimestamp != nil, pod.Status.Phase == corev1.PodSucceeded, pod.Status.Phase == corev1.PodFailed,
-		pod.Spec.NodeName == "":
+	case maintenance.Ends(pod), pod.Spec.NodeName == "":
 		return false, ""
 	case !maintenance.Recreated(pod):
 		return false, "no controller would create it again on another node"

@@ -84,11 +84,15 @@ func evictFor(e *apiv1.MaintenanceEvent, pod Pod, now time.Time) (evict bool, in
 // movable reports whether a controller creates the pod again on another node, and the pod has not
 // opted out.
 func movable(pod Pod) bool {
-	if !pod.Replicated || pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded ||
-		pod.Status.Phase == corev1.PodFailed || annotation.Maintenance.Switched(pod.Annotations) != "" {
+	if !pod.Replicated || Ends(pod.Pod) || annotation.Maintenance.Switched(pod.Annotations) != "" {
 		return false
 	}
 	return Recreated(pod.Pod)
+}
+
+// Ends reports whether a pod has ended or is being deleted, so that it needs no eviction.
+func Ends(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
 // Recreated reports whether a pod has a controller that creates it again, and not only on its node.

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/azuredisk-csi/azuredisk/playground/recorder"
 	"github.com/azuredisk-csi/azuredisk/playground/scenario"
 	"github.com/azuredisk-csi/azuredisk/playground/scenario/observer"
 	"github.com/azuredisk-csi/azuredisk/playground/timeline"
@@ -221,17 +220,11 @@ func (d *database) conclude(ctx context.Context) error {
 	var rows int
 	var lost []string
 	for _, c := range clients {
-		// A new connection compares the table with what was committed.
-		if err := d.StartClient(ctx, c, d.workload, d.clientNode); err != nil {
+		commits, missing, err := d.LostCommits(ctx, c, d.workload, d.clientNode)
+		if err != nil {
 			return err
 		}
-		received := d.Collector.Received(c.Name)
-		rows += len(received.Acks)
-		for _, event := range received.Events {
-			if event.Kind == recorder.EventFailed {
-				lost = append(lost, event.Detail)
-			}
-		}
+		rows, lost = rows+commits, append(lost, missing...)
 	}
 	d.Metric("commits", rows)
 	d.Check("no acknowledged commit is lost", len(lost) == 0, "of %d; %s", rows, strings.Join(lost, "; "))
