@@ -2,7 +2,9 @@ package memapi_test
 
 import (
 	"testing"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -38,4 +40,29 @@ func TestAChangeOfACachedObjectIsNoticed(t *testing.T) {
 		}
 	}()
 	seen.Deliver("AzDriverNode")
+}
+
+// A cache copies stored objects without the store's lock. The race detector sees a write to one.
+func TestAWriteLeavesTheStoredObjectAlone(t *testing.T) {
+	t.Parallel()
+	store := memapi.New(apiserver.Scheme(t), clock.RealClock{})
+	a := &apiv1.AzVolumeAttachment{}
+	a.Namespace, a.Name, a.Finalizers = "n", "a", []string{apiv1.FinalizerAttachment}
+	a.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+	store.Restore(a)
+	key := client.ObjectKeyFromObject(a)
+	stored := store.Look(a, key)
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		for range 1000 {
+			stored.DeepCopyObject()
+		}
+	}()
+	for _, status := range []bool{false, true} {
+		expect.Must(t, store.Get(key, a))
+		a.Labels, a.Status.State = map[string]string{"changed": "yes"}, apiv1.AttachmentAttached
+		expect.Must(t, store.Update(a, status))
+	}
+	<-read
 }

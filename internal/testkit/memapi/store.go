@@ -240,12 +240,12 @@ func (s *Store) next(stored, wanted client.Object, status bool) (next client.Obj
 		return next, changed
 	}
 	next = withoutStatus(wanted)
+	normalise(next) // before it shares anything with stored, which readers copy without the store's lock
 	next.SetUID(stored.GetUID())
 	next.SetCreationTimestamp(stored.GetCreationTimestamp())
 	next.SetDeletionTimestamp(stored.GetDeletionTimestamp())
 	next.SetGeneration(stored.GetGeneration())
 	next.SetResourceVersion(stored.GetResourceVersion())
-	normalise(next)
 	changed = specChanged(stored, next)
 	if changed {
 		next.SetGeneration(stored.GetGeneration() + 1)
