@@ -290,6 +290,7 @@ func (w *world) attachments() []apiv1.AzVolumeAttachment {
 // "Released 1; a R1 Unstaged 1; b P1 deleted": nodes a and b have a replica and a primary of epoch 1.
 // The first has the proof Unstaged for that epoch, and the second is being deleted.
 func (w *world) state() string {
+	synctest.Wait() // what later prepares is several writes, and the call may end between them
 	parts := []string{"no AzVolume"}
 	if v := w.volume(); v != nil && v.Status.Primary == nil {
 		parts[0] = "unowned"
