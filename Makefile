@@ -223,7 +223,7 @@ docs: ## Build the documentation as a site with search, in out/docs/site (SOURCE
 	@hack/install-packages.sh mkdocs:mkdocs mkdocs-material:/usr/share/doc/mkdocs-material
 	@rm -rf out/docs
 	@go run ./hack/site out/docs "$(SOURCES)"
-	@PYTHONWARNINGS=ignore mkdocs build -f out/docs/mkdocs.yml -d site
+	@PYTHONWARNINGS=ignore mkdocs build -f out/docs/mkdocs.yml
 
 .PHONY: docs-test
 docs-test: ## Build the site, and test its links and its search in a browser

@@ -197,23 +197,25 @@ func searched(t *testing.T, site fs.FS, questions []question) [][]string {
 	})
 	server := httptest.NewServer(mux)
 	defer server.Close()
+	profile, err := os.MkdirTemp("", "browser")
+	expect.Must(t, err)
 	name := "chromium"
 	if _, err := exec.LookPath(name); err != nil {
 		name = "google-chrome"
 	}
 	browser := exec.CommandContext(t.Context(), name, "--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0",
-		"--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--user-data-dir="+t.TempDir(), server.URL+"/docs/")
-	browser.Cancel = func() error { return browser.Process.Signal(syscall.SIGTERM) } // it ends its processes
+		"--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--user-data-dir="+profile, server.URL+"/docs/")
+	browser.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	browser.Cancel = func() error { return syscall.Kill(-browser.Process.Pid, syscall.SIGKILL) }
 	expect.Must(t, browser.Start())
 	defer func() {
-		_ = browser.Cancel()
-		_ = browser.Wait()
+		_, _, _ = browser.Cancel(), browser.Wait(), os.RemoveAll(profile) // its other processes may end after it
 	}()
 	select {
 	case results := <-found:
 		return results
-	case <-time.After(time.Minute):
-		t.Fatal("the browser has not found results for all questions after a minute")
+	case <-time.After(5 * time.Minute): // other stages run beside it
+		t.Fatal("the browser has not found results for all questions after five minutes")
 		return nil
 	}
 }
