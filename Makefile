@@ -215,6 +215,20 @@ update: generate ## Update every generated file and golden chart file
 verify: ## Fail if a generated file is out of date
 	@hack/verify.sh
 
+# The URL of the folder to which the site's links to sources lead. Without it these are no links.
+SOURCES ?=
+
+.PHONY: docs
+docs: ## Build the documentation as a site with search, in out/docs/site (SOURCES=https://github.com/OWNER/REPOSITORY/blob/main)
+	@hack/install-packages.sh mkdocs:mkdocs mkdocs-material:/usr/share/doc/mkdocs-material
+	@rm -rf out/docs
+	@go run ./hack/site out/docs "$(SOURCES)"
+	@PYTHONWARNINGS=ignore mkdocs build -f out/docs/mkdocs.yml
+
+.PHONY: docs-test
+docs-test: ## Build the site, and test its links and its search in a browser
+	@go test -count=1 -v ./test/site
+
 .PHONY: fmt
 fmt: ## Format the code
 	@$$(hack/tool.sh golangci-lint) fmt ./...

@@ -12,12 +12,13 @@ self=hack/test.sh
 # measured. Until then they have priority, because their controllers have leases of a few seconds.
 all=(packages build programs simulation e2e unit
   lane -10 simulation sanity chaos
-  lane 19 programs race verify lint playground-unit image-unit cli-unit)
+  lane 19 programs race verify lint docs playground-unit image-unit cli-unit)
 
 needs() {
   case "$1" in
     unit|race|sanity|chaos|e2e|verify|cli-unit) echo "packages build programs" ;;
     programs) echo "packages build" ;;
+    docs) echo "packages" ;;
     *) echo "" ;;
   esac
 }
@@ -36,7 +37,7 @@ stage_lint()            { make --no-print-directory lint; }
 # The race detector is for packages whose code or tests start goroutines or use package sync. The others share the compiled packages of the build. A chart
 # has no races, although its tests start programs. Nor has cmd: it only wires packages, which are tested under the detector, also together
 # (test/controllerplugin), and its imports alone are a tenth of what would be compiled for the detector.
-unit_packages()         { go list "$@" ./... | grep -v -e /test/sanity -e /test/chaos -e /test/bench -e /test/simulation; }
+unit_packages()         { go list "$@" ./... | grep -v -e /test/sanity -e /test/chaos -e /test/bench -e /test/simulation -e /test/site; }
 concurrent() {
   unit_packages -f '{{.Dir}} {{.ImportPath}}' | while read -r dir package; do
     if [[ $package != */test/chart && $package != */cmd/* ]] && grep -qE '^\s*go [a-zA-Z]|\.Go\(|^\s*"sync(/atomic)?"$' "$dir"/*.go; then echo "$package"; fi
@@ -57,6 +58,7 @@ stage_unit() {
     with_own_mounts env CGO_ENABLED=1 go test -race "${flags[@]}" -count=1 -shuffle=on $(grep -x -F "$raced" <<<"$built") &&
     with_own_mounts env CGO_ENABLED=1 go test -race "${flags[@]}" $(grep -v -x -F "$built" <<<"$raced")
 }
+stage_docs()            { make --no-print-directory docs-test; }
 stage_playground-unit() { (cd playground && go test -vet=off -shuffle=on -timeout 10m ./...); }
 # It downloads the image's packages and runs the tools that are in them.
 stage_image-unit()      { (cd image && go test -vet=off -shuffle=on -timeout 10m ./...); }

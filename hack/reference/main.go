@@ -118,7 +118,7 @@ func writeRole(executable, dir string) error {
 const rolePage = "# The role that the driver needs at Azure\n\n" +
 	"These are the actions of all calls that the driver makes at Azure, and no others. [azure-role.json](azure-role.json) is the role definition with all of them, for a\n" +
 	"subscription whose ID you put in; `azuredisk azure-role --subscription=ID --resource-group=NAME` prints it for yours. Where to assign it is in the\n" +
-	"[guide to credentials](../guides/credentials.md#what-the-identity-must-be-allowed).\n\n" +
+	"[guide to credentials](../guides/credentials.md#permissions-of-the-identity).\n\n" +
 	"An action with an entry in the last column can be left out where that is not used.\n\n" +
 	"This page is generated from the code. That the actions are enough, and that none is one too many, is proved by `provisioner/azure: TestAzureConformsOverAzuresim,\n" +
 	"TestTheRoleHoldsNoActionThatIsNotNeeded` on a simulator that refuses what no role grants.\n\n" +

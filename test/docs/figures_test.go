@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -48,6 +49,25 @@ func readFigures(t *testing.T) (figures []figure) {
 		}
 	}
 	return figures
+}
+
+// TestPicturesHaveMeasuredFigures: times in a picture are medians of the record.
+func TestPicturesHaveMeasuredFigures(t *testing.T) {
+	medians := map[string]bool{}
+	for _, f := range readFigures(t) {
+		medians[fmt.Sprintf("%.3g s", f.Median)] = true
+	}
+	times := 0
+	for _, picture := range files(t, ".svg", 4) {
+		for _, got := range regexp.MustCompile(`[0-9.]+ m?s\b`).FindAllString(read(t, picture), -1) {
+			if times++; !medians[got] {
+				t.Errorf("%s: got %s, want a median of %s", picture, got, figuresFile)
+			}
+		}
+	}
+	if times < 4 {
+		t.Errorf("times in pictures: got %d, want at least 4", times)
+	}
 }
 
 // TestFiguresArePrinted compares the table of the page on performance with the record.

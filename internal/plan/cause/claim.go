@@ -74,7 +74,7 @@ var ofClaims = group(groupClaim,
 
 var ofPlaces = group(groupPlace,
 	Cause{ID: apiv1.ReasonWrongZone, Outcome: NeedsAction,
-		Seen:  []string{"FailedScheduling", apiv1.ReasonFailedAttachVolume},
+		Seen:  []string{"FailedScheduling", apiv1.ReasonFailedAttachVolume, "volume node affinity conflict"},
 		Means: "The disk is in a zone in which the pod has no node: a disk can be attached only to VMs of its own zone.",
 		Next: "add a node in the zone of the disk, or move the data to a new volume, with a zone-redundant SKU " +
 			"such as Premium_ZRS"},

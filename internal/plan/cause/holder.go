@@ -6,13 +6,16 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
+// multiAttach begins the text of an event of Kubernetes, which knows VolumeAttachments only.
+const multiAttach = "Multi-Attach error"
+
 var ofHolders = group(groupHolder,
 	Cause{ID: apiv1.ReasonHeldByPods, Outcome: NeedsAction,
-		Seen:  []string{apiv1.ReasonFailedAttachVolume},
+		Seen:  []string{apiv1.ReasonFailedAttachVolume, multiAttach},
 		Means: "The volume can be used on one node at a time, and pods on another node use it.",
 		Next:  "delete or move those pods, or use one volume for each pod"},
 	Cause{ID: apiv1.ReasonStillMounted, Outcome: Waits, Usually: 30 * time.Second,
-		Seen:  []string{apiv1.ReasonWaitingForVolume},
+		Seen:  []string{apiv1.ReasonWaitingForVolume, multiAttach},
 		Means: "The node that had the volume before has not unmounted it yet."},
 	Cause{ID: apiv1.ReasonDeviceHeld, Outcome: NeedsAction, On: volumeAndUsers,
 		Means: "Something on the node holds the device of the volume, although no pod there uses it, so the volume stays " +
@@ -70,7 +73,7 @@ var ofHolders = group(groupHolder,
 
 var ofFailovers = group(groupFailover,
 	Cause{ID: apiv1.ReasonVolumeFencing, Outcome: Waits, On: []Object{OnAttachment}, Usually: time.Minute,
-		Seen:  []string{apiv1.ReasonFailoverStarted},
+		Seen:  []string{apiv1.ReasonFailoverStarted, multiAttach},
 		Means: "The node that has the volume is lost, and the driver makes sure that it cannot write any more."},
 	Cause{ID: apiv1.ReasonFailoverProven, Outcome: Waits, On: []Object{OnFailover}, Usually: 30 * time.Second,
 		Seen:  []string{apiv1.ReasonFailoverUnblocked},
