@@ -12,6 +12,8 @@ cp LICENSE "$repo/"
 cp -r --parents charts/azuredisk cli/kubectl-azuredisk/kubectl_complete-azuredisk "$repo/"
 cp "$dir/image" "$repo/bin/image"
 printf 'image: set-image-repository.invalid/azuredisk:1.2.3\n' >"$repo/out/manifests/base/azuredisk.yaml"
+mkdir "$repo/out/manifests/azure-monitor"
+printf '{"runbook_url": "https://set-homepage.invalid/azuredisk/blob/main/docs/guides/alerts.md#a"}\n' >"$repo/out/manifests/azure-monitor/rules.json"
 printf '/bin/\n/out/\n' >"$repo/.gitignore"
 printf '# Changelog\n\n## [Unreleased]\n\n### Added\n\n* A thing.\n\n## [1.0.0] - 2026-01-01\n\n* An old thing.\n' >"$repo/CHANGELOG.md"
 # In each test, an image that nothing reads.
@@ -28,15 +30,15 @@ git() { command git -C "$repo" -c user.name=test -c user.email=test@example.com 
 git init -q && git add -A && git commit -qm first
 
 failed=0
-# expect STATUS TEXT STEP [VERSION [REGISTRY]]: the status of a step, and a text that it prints.
+# expect STATUS TEXT STEP [VERSION [REGISTRY [HOMEPAGE]]]: the status of a step, and a text that it prints.
 expect() {
   local status=0 said
-  said=$(VERSION=${4-} REGISTRY=${5-} "$repo/hack/release.sh" "$3" 2>&1) || status=$?
+  said=$(VERSION=${4-} REGISTRY=${5-} HOMEPAGE=${6-} "$repo/hack/release.sh" "$3" 2>&1) || status=$?
   if [ "$status" = "$1" ] && [[ $said == *"$2"* ]]; then
-    echo "ok   release.sh $3 VERSION=${4-} REGISTRY=${5-}"
+    echo "ok   release.sh $3 VERSION=${4-} REGISTRY=${5-} HOMEPAGE=${6-}"
     return
   fi
-  echo "FAIL release.sh $3 VERSION=${4-} REGISTRY=${5-}: got status $status and: $said"
+  echo "FAIL release.sh $3 VERSION=${4-} REGISTRY=${5-} HOMEPAGE=${6-}: got status $status and: $said"
   echo "     want status $1 and: $2"
   failed=1
 }
@@ -74,15 +76,33 @@ mv "$repo/out/plugin" "$repo/out/plugins"
 expect 1 "out/plugin or out/manifests is missing" make 1.2.3
 mv "$repo/out/plugins" "$repo/out/plugin"
 expect 0 "REGISTRY is not set. The chart" make 1.2.3
-expect 0 "azuredisk-image-1.2.3.oci.tar" make 1.2.3 registry.example.com/team
+same "without a home page, no URL of the release resolves" \
+  "$(cd "$repo/out/release" && { tar -xzOf azuredisk-1.2.3.tgz; tar -xzOf azuredisk-manifests-1.2.3.tar.gz; cat kubectl-azuredisk.krew.yaml; } |
+    grep -aoE 'https://[^/ ]*/[A-Za-z0-9./-]*azuredisk(/[a-z]*)?' | sort -u | grep -v '^https://set-homepage.invalid/azuredisk')" ""
+expect 0 "HOMEPAGE is not set. The image" make 1.2.3
+expect 1 'HOMEPAGE is "http://example.com/a"; want' make 1.2.3 "" http://example.com/a
+expect 1 'HOMEPAGE is "https://example.com/a/"; want' make 1.2.3 "" https://example.com/a/
+home=https://example.com/team/azuredisk
+expect 0 "azuredisk-image-1.2.3.oci.tar" make 1.2.3 registry.example.com/team $home
 expect 1 "made for another registry" publish 1.2.3 other.example.com
+expect 1 "HOMEPAGE is not set" publish 1.2.3 registry.example.com/team
+expect 1 "made for another home page" publish 1.2.3 registry.example.com/team https://example.com/other
 made=$repo/out/release
 before=$(cat "$made/checksums.txt")
-expect 0 "checksums.txt" make 1.2.3 registry.example.com/team
+expect 0 "checksums.txt" make 1.2.3 registry.example.com/team $home
 same "a commit has one release" "$(cat "$made/checksums.txt")" "$before"
 same "the checksums fit" "$(cd "$made" && sha256sum --quiet --check checksums.txt && find . -type f ! -name checksums.txt | wc -l)" "$(wc -l <"$made/checksums.txt")"
 same "the notes are the section of the version" "$(cat "$made/release-notes.md")" $'### Added\n\n* A thing.'
 same "the chart names the image in the registry" "$(tar -xzOf "$made/azuredisk-1.2.3.tgz" azuredisk/values.yaml | grep -c '^  repository: registry.example.com/team/azuredisk$')" 1
+same "the chart has the home page" "$(tar -xzOf "$made/azuredisk-1.2.3.tgz" azuredisk/Chart.yaml | grep -cx "home: $home")" 1
+same "the links of the chart's page lead to the repository" \
+  "$(tar -xzOf "$made/azuredisk-1.2.3.tgz" azuredisk/README.md | grep -o '](.*)' | grep -cv "^]($home/blob/v1.2.3/[A-Za-z]")" 0
+same "the manifests have the home page" \
+  "$(tar -xzOf "$made/azuredisk-manifests-1.2.3.tar.gz" azuredisk-manifests-1.2.3/azure-monitor/rules.json)" \
+  "{\"runbook_url\": \"$home/blob/main/docs/guides/alerts.md#a\"}"
+same "krew has the home page" "$(grep -c "^  homepage: $home$\|^      uri: $home/releases/download/v1.2.3/" "$made/kubectl-azuredisk.krew.yaml")" 4
+same "no file of a release names what cannot resolve" \
+  "$(for file in "$made"/*.tgz "$made"/*.tar.gz; do tar -xzOf "$file"; done | cat - "$made"/*.yaml | grep -c 'https://[a-z-]*\.invalid')" 0
 same "the chart has the version" "$(tar -xzOf "$made/azuredisk-1.2.3.tgz" azuredisk/Chart.yaml | grep -c '[vV]ersion: 1.2.3$')" 2
 same "the manifests name the image in the registry" \
   "$(tar -xzOf "$made/azuredisk-manifests-1.2.3.tar.gz" azuredisk-manifests-1.2.3/base/azuredisk.yaml)" "image: registry.example.com/team/azuredisk:1.2.3"

@@ -35,7 +35,6 @@ const (
 	// Entrypoint is the driver's path in the image.
 	Entrypoint = "/azuredisk"
 	title      = "azuredisk"
-	home       = "https://github.com/azuredisk-csi/azuredisk"
 )
 
 // Platforms are the architectures that the lock file has packages for, as Go names them.
@@ -63,6 +62,8 @@ type Version struct {
 	Name, Revision string
 	// Created is the time of the commit, not of the build.
 	Created time.Time
+	// Home is the URL of the repository.
+	Home string
 }
 
 // Tools are the files of an image besides the driver.
@@ -177,6 +178,6 @@ func (v Version) labels() map[string]string {
 	return map[string]string{
 		prefix + "title": title, prefix + "description": "Azure Disk CSI driver: controller, node plug-in and scheduler extender",
 		prefix + "version": v.Name, prefix + "revision": v.Revision, prefix + "created": v.Created.UTC().Format(time.RFC3339),
-		prefix + "source": home, prefix + "url": home, prefix + "licenses": "Apache-2.0",
+		prefix + "source": v.Home, prefix + "url": v.Home, prefix + "licenses": "Apache-2.0",
 	}
 }

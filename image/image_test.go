@@ -83,6 +83,7 @@ var version = image.Version{
 	Name:     "1.2.3",
 	Revision: "abc",
 	Created:  time.Unix(1700000000, 0),
+	Home:     "https://example.com/azuredisk",
 }
 
 // write makes the layout of all platforms from nothing and returns its files by path.
@@ -137,6 +138,7 @@ func TestTheLayoutIsValidAndTheSameEachTime(t *testing.T) {
 		if config.Architecture != descriptor.Platform.Architecture || config.OS != "linux" ||
 			config.Config.User != "65532:65532" ||
 			config.Config.Labels["org.opencontainers.image.version"] != version.Name ||
+			config.Config.Labels["org.opencontainers.image.source"] != version.Home ||
 			!slices.Equal(config.Config.Entrypoint, []string{"/azuredisk"}) {
 			t.Errorf("%s: got the configuration %+v", descriptor.Platform.Architecture, config)
 		}

@@ -119,7 +119,7 @@ func NewVariant(tools Tools, program []byte, version Version) (Variant, error) {
 		Name:         title,
 		Version:      version.Name,
 		Architecture: tools.Architecture,
-		Home:         home,
+		Home:         version.Home,
 		Created:      version.Created,
 		Packages:     tools.Packages,
 		Program:      program,

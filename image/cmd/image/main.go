@@ -72,18 +72,19 @@ func newBuild() *cobra.Command {
 	cmd.Flags().StringVar(&opts.bills, "sbom", "", "folder to which the SPDX documents are written as well")
 	cmd.Flags().StringVar(&opts.version, "version", "", "the driver's version, which is the image's tag")
 	cmd.Flags().StringVar(&opts.revision, "revision", "", "the commit that the driver is built from")
+	cmd.Flags().StringVar(&opts.home, "home", "", "URL of the repository")
 	cmd.Flags().Int64Var(&opts.created, "created", 0, "time of the commit in seconds since 1970")
 	cmd.Flags().StringVar(&opts.cache, "cache", "", "folder in which packages are kept")
-	for _, name := range []string{"program", "out", "version", "cache"} {
+	for _, name := range []string{"program", "out", "version", "home", "cache"} {
 		_ = cmd.MarkFlagRequired(name)
 	}
 	return cmd
 }
 
 type buildOptions struct {
-	programs                             map[string]string
-	out, bills, version, revision, cache string
-	created                              int64
+	programs                                   map[string]string
+	out, bills, version, revision, home, cache string
+	created                                    int64
 }
 
 func build(cmd *cobra.Command, opts buildOptions) error {
@@ -96,6 +97,7 @@ func build(cmd *cobra.Command, opts buildOptions) error {
 		Name:     opts.version,
 		Revision: opts.revision,
 		Created:  time.Unix(opts.created, 0).UTC(),
+		Home:     opts.home,
 	}
 	for architecture := range opts.programs {
 		if _, ok := lock.Packages[architecture]; !ok {
