@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes what a release has. Usage: hack/release.sh STEP, with VERSION, REGISTRY and HOMEPAGE in the environment. The Makefile calls it.
+# Makes what a release has. Usage: hack/release.sh STEP, with VERSION, REGISTRY, HOMEPAGE, and for the provenance REVISION, BUILDER and INVOCATION, in the environment. The Makefile calls it.
 #   prepare  write VERSION into the chart and into CHANGELOG.md
 #   check    fail if the commit cannot be released as VERSION, with every reason
 #   make     fill out/release, from out/image and out/sbom, which `make image VERSION=…` makes, and out/plugin, which `make plugins VERSION=…` makes
@@ -113,6 +113,7 @@ EOF
   cp -r out/plugin "$work/plugin"
   for folder in "$work"/plugin/*; do
     platform=$(basename "$folder")
+    [ -s "$folder/THIRD-PARTY-NOTICES" ] || fail "out/plugin/$platform has no THIRD-PARTY-NOTICES; \`make plugins\` makes them"
     cp LICENSE "$folder/"
     # By its name kubectl finds what completes the plug-in's arguments. Windows does not run a script without an extension.
     [[ $platform == windows-* ]] || cp cli/kubectl-azuredisk/kubectl_complete-azuredisk "$folder/"
@@ -142,12 +143,16 @@ make_release() {
   trap 'rm -rf "$work"' EXIT
   mkdir -p $out
   cp -r $chart "$work/azuredisk"
+  cp LICENSE "$work/azuredisk/"
   name_image "$work/azuredisk/values.yaml"
   name_home "$work/azuredisk/Chart.yaml"
   sed -i "s#](../../#]($home/blob/$tag/#g" "$work/azuredisk/README.md" # its pages are not in the package
   pack azuredisk "$work" "$out/azuredisk-$VERSION.tgz"
-  bin/image chart --archive "$out/azuredisk-$VERSION.tgz" --out out/chart
+  bin/image chart --archive "$out/azuredisk-$VERSION.tgz" --out out/chart --home "$home" --revision "${REVISION-}" \
+    --builder "${BUILDER:-$home/by-hand}" --invocation "${INVOCATION-}" \
+    --parameters "target=release,VERSION=$VERSION,REGISTRY=$REGISTRY,HOMEPAGE=$home"
   cp -r out/manifests "$work/azuredisk-manifests-$VERSION"
+  cp LICENSE "$work/azuredisk-manifests-$VERSION/"
   name_image $(grep -rl --include='*.yaml' "image: \"\\?$unreleased:" "$work/azuredisk-manifests-$VERSION")
   name_home $(grep -rlF "$(chart_field home)" "$work/azuredisk-manifests-$VERSION")
   pack "azuredisk-manifests-$VERSION" "$work" "$out/azuredisk-manifests-$VERSION.tar.gz"
@@ -168,6 +173,17 @@ make_release() {
   [ -n "$HOMEPAGE" ] || echo "release: HOMEPAGE is not set. The image, the chart, the alerts and the plug-in name $home, which cannot resolve."
 }
 
+# push LAYOUT REPOSITORY: push a layout, and sign it and how it was built.
+push() {
+  local pushed ref
+  pushed=$(bin/image push --layout "out/$1" --repository "$REGISTRY/$2")
+  echo "$pushed"
+  for ref in $(sed -n 's/^pushed //p' <<<"$pushed"); do
+    cosign sign --yes "$ref"
+    cosign attest --yes --type slsaprovenance1 --predicate "out/$1.provenance.json" "$ref"
+  done
+}
+
 publish() {
   check_version publish
   [ -n "$REGISTRY" ] || fail "REGISTRY is not set; want the registry that the release was made for, as in: make publish VERSION=1.2.3 REGISTRY=registry.example.com"
@@ -178,14 +194,14 @@ publish() {
   [ -n "$HOMEPAGE" ] || fail "HOMEPAGE is not set; want the URL of the repository that the release was made for, as in: make publish VERSION=1.2.3 HOMEPAGE=https://example.com/azuredisk"
   tar -xzOf "$out/azuredisk-$VERSION.tgz" azuredisk/Chart.yaml | grep -xF "home: $HOMEPAGE" >/dev/null ||
     fail "the release in $out was made for another home page; make it with HOMEPAGE=$HOMEPAGE"
+  [ -s out/image.provenance.json ] && [ -s out/chart.provenance.json ] ||
+    fail "out has no provenance of the image or of the chart; make the release from a commit, without other changes"
   local program
   for program in cosign gh; do
     command -v $program >/dev/null || fail "$program is not installed; nothing was pushed"
   done
-  local pushed
-  pushed=$(bin/image push --layout out/image --repository "$REGISTRY/azuredisk"; bin/image push --layout out/chart --repository "$REGISTRY/charts/azuredisk")
-  echo "$pushed"
-  sed -n 's/^pushed //p' <<<"$pushed" | xargs -n 1 cosign sign --yes
+  push image azuredisk
+  push chart charts/azuredisk
   (cd $out && cosign sign-blob --yes --bundle checksums.txt.sigstore.json checksums.txt)
   local flags=()
   [[ $VERSION != *-* ]] || flags+=(--prerelease)
