@@ -47,7 +47,7 @@ KEY ?= cosign.key
 # The repository of who publishes. The default is that of the chart, which cannot resolve.
 HOMEPAGE ?= $(shell sed -n 's/^home: *//p' charts/azuredisk/Chart.yaml)
 # Who builds, and the run of it, for the provenance.
-export BUILDER ?= $(HOMEPAGE)/by-hand
+export BUILDER ?= $(HOMEPAGE)/manual
 export INVOCATION ?=
 # The commit, if there are no other changes.
 export REVISION ?= $(shell [ -n "$$(git status --porcelain 2>&1)" ] || git rev-parse HEAD)
