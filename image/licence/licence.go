@@ -5,7 +5,6 @@ package licence
 
 import (
 	"bytes"
-	"debug/buildinfo"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -19,6 +18,8 @@ import (
 
 	"github.com/google/licenseclassifier/v2/assets"
 	"golang.org/x/mod/module"
+
+	"github.com/azuredisk-csi/azuredisk/image/built"
 )
 
 // allowed are the licences that a module may have, by their SPDX identifiers.
@@ -35,26 +36,19 @@ type Module struct {
 }
 
 // Modules returns Go's own library and the modules that the program is built from, with their
-// folders on this machine, where the program was built. A module that a folder replaces is a part
-// of this repository, and is not among them.
+// folders on this machine, where the program was built.
 func Modules(program []byte) ([]Module, error) {
-	built, err := buildinfo.Read(bytes.NewReader(program))
+	goVersion, deps, err := built.Modules(program)
 	if err != nil {
-		return nil, fmt.Errorf("read the modules of the program: %w", err)
+		return nil, err
 	}
 	output, err := exec.Command("go", "env", "GOROOT", "GOMODCACHE").Output()
 	if err != nil {
 		return nil, fmt.Errorf("ask Go for its folders: %w", err)
 	}
 	folders := strings.Split(string(output), "\n")
-	modules := []Module{{"Go", built.GoVersion, folders[0]}}
-	for _, dep := range built.Deps {
-		if dep.Replace != nil {
-			dep = dep.Replace
-		}
-		if dep.Version == "" {
-			continue
-		}
+	modules := []Module{{"Go", goVersion, folders[0]}}
+	for _, dep := range deps {
 		at, err := module.EscapePath(dep.Path)
 		if err != nil {
 			return nil, err

@@ -4,7 +4,6 @@ package provenance
 
 import (
 	"bytes"
-	"debug/buildinfo"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
@@ -19,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/azuredisk-csi/azuredisk/image/built"
 	"github.com/azuredisk-csi/azuredisk/image/debian"
 )
 
@@ -80,18 +80,15 @@ func (b Build) inputs() ([]*statementv1.ResourceDescriptor, error) {
 	inputs := []*statementv1.ResourceDescriptor{{Uri: "git+" + b.Home, Digest: map[string]string{"gitCommit": b.Revision}}}
 	found := map[string]*statementv1.ResourceDescriptor{}
 	for _, program := range b.Programs {
-		built, err := buildinfo.Read(bytes.NewReader(program))
+		goVersion, modules, err := built.Modules(program)
 		if err != nil {
-			return nil, fmt.Errorf("read the modules of the program: %w", err)
+			return nil, err
 		}
 		add := func(uri string, digest map[string]string) {
 			found[uri] = &statementv1.ResourceDescriptor{Uri: uri, Digest: digest}
 		}
-		add("pkg:golang/stdlib@"+strings.TrimPrefix(built.GoVersion, "go"), nil)
-		for _, dep := range built.Deps {
-			if dep.Replace != nil {
-				dep = dep.Replace
-			}
+		add("pkg:golang/stdlib@"+strings.TrimPrefix(goVersion, "go"), nil)
+		for _, dep := range modules {
 			// The sum of a module, as go.sum has it, is a hash of all its files.
 			sum, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(dep.Sum, "h1:"))
 			if err != nil {
