@@ -108,13 +108,14 @@ func Notices(modules []Module) ([]byte, error) {
 // and other folders of Go are not in a program.
 func read(m Module) ([]*text, error) {
 	var texts []*text
-	err := filepath.WalkDir(m.Dir, func(path string, entry fs.DirEntry, err error) error {
+	files := os.DirFS(m.Dir)
+	err := fs.WalkDir(files, ".", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
 		name := entry.Name()
 		if entry.IsDir() {
-			if path != m.Dir && (name == "testdata" || m.Path == "Go") {
+			if path != "." && (name == "testdata" || m.Path == "Go") {
 				return fs.SkipDir
 			}
 			return nil
@@ -123,12 +124,8 @@ func read(m Module) ([]*text, error) {
 		if filepath.Ext(name) == ".go" || !isLicence && !noticeFile.MatchString(name) {
 			return nil
 		}
-		content, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		file, err := filepath.Rel(m.Dir, path)
-		texts = append(texts, &text{content, []string{fmt.Sprintf("%s %s: %s", m.Path, m.Version, filepath.ToSlash(file))}, isLicence})
+		content, err := fs.ReadFile(files, path)
+		texts = append(texts, &text{content, []string{fmt.Sprintf("%s %s: %s", m.Path, m.Version, path)}, isLicence})
 		return err
 	})
 	if err != nil {

@@ -78,7 +78,8 @@ func TestThePredicateNamesTheCommitAndAllInputs(t *testing.T) {
 			t.Errorf("%s: got the digest %q, want %s…", name, digests[name], want)
 		}
 	}
-	if got := predicate.GetRunDetails(); got.GetBuilder().GetId() != b.Builder || got.GetMetadata().GetInvocationId() != b.Invocation {
+	if got := predicate.GetRunDetails(); got.GetBuilder().GetId() != b.Builder ||
+		got.GetMetadata().GetInvocationId() != b.Invocation {
 		t.Errorf("got the run %v, want the builder %s and the run %s", got, b.Builder, b.Invocation)
 	}
 }

@@ -242,8 +242,8 @@ func verifyEnvelope(layer v1.Layer, image name.Digest, verifier signature.Verifi
 		return nil, err
 	}
 	var text []byte
-	err = dsse.WrapVerifier(verifier, dsse.WithExpectedPayloadType("application/vnd.in-toto+json"), dsse.WithDecodedPayload(&text)).
-		VerifySignature(content, nil)
+	expected := dsse.WithExpectedPayloadType("application/vnd.in-toto+json")
+	err = dsse.WrapVerifier(verifier, expected, dsse.WithDecodedPayload(&text)).VerifySignature(content, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -163,7 +163,8 @@ func writeProvenance(layout string, origin provenance.Build) error {
 // buildVariants makes the variants at once, and returns them in the order of image.Platforms.
 func buildVariants(ctx context.Context, from debian.Fetcher, lock debian.Lock, opts buildOptions,
 	version image.Version) ([]image.Variant, error) {
-	architectures := slices.DeleteFunc(image.Platforms(), func(architecture string) bool { return opts.programs[architecture] == "" })
+	architectures := slices.DeleteFunc(image.Platforms(),
+		func(architecture string) bool { return opts.programs[architecture] == "" })
 	variants := make([]image.Variant, len(architectures))
 	group, ctx := errgroup.WithContext(ctx)
 	for i, architecture := range architectures {
