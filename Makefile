@@ -47,10 +47,10 @@ KEY ?= cosign.key
 # The repository of who publishes. The default is that of the chart, which cannot resolve.
 HOMEPAGE ?= $(shell sed -n 's/^home: *//p' charts/azuredisk/Chart.yaml)
 # Who builds, and the run of it, for the provenance.
-export BUILDER ?= $(HOMEPAGE)/manual
-export INVOCATION ?=
+BUILDER ?= $(HOMEPAGE)/manual
+INVOCATION ?=
 # The commit, if there are no other changes.
-export REVISION ?= $(shell [ -n "$$(git status --porcelain 2>&1)" ] || git rev-parse HEAD)
+REVISION ?= $(shell [ -n "$$(git status --porcelain 2>&1)" ] || git rev-parse HEAD)
 
 COMPILE := $(CURDIR)/hack/compile.sh
 HOST := $(shell go env GOHOSTARCH)
@@ -120,7 +120,8 @@ sign-chart: ## Sign what is pushed to REGISTRY/charts/azuredisk, as sign does
 
 # The version and the home page, if they are given.
 given = $(if $(filter file,$(origin $1)),,$($1))
-RELEASE = VERSION=$(call given,VERSION) REGISTRY=$(REGISTRY) HOMEPAGE=$(call given,HOMEPAGE) hack/release.sh
+RELEASE = VERSION=$(call given,VERSION) REGISTRY=$(REGISTRY) HOMEPAGE=$(call given,HOMEPAGE) \
+	REVISION="$(REVISION)" BUILDER="$(BUILDER)" INVOCATION="$(INVOCATION)" hack/release.sh
 
 .PHONY: prepare-release
 prepare-release: ## Write VERSION into the chart and CHANGELOG.md, as the commit that is released has it

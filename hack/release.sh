@@ -149,7 +149,7 @@ make_release() {
   sed -i "s#](../../#]($home/blob/$tag/#g" "$work/azuredisk/README.md" # its pages are not in the package
   pack azuredisk "$work" "$out/azuredisk-$VERSION.tgz"
   bin/image chart --archive "$out/azuredisk-$VERSION.tgz" --out out/chart --home "$home" --revision "${REVISION-}" \
-    --builder "${BUILDER:-$home/manual}" --invocation "${INVOCATION-}" \
+    --builder "${BUILDER-}" --invocation "${INVOCATION-}" \
     --parameters "target=release,VERSION=$VERSION,REGISTRY=$REGISTRY,HOMEPAGE=$home"
   cp -r out/manifests "$work/azuredisk-manifests-$VERSION"
   cp LICENSE "$work/azuredisk-manifests-$VERSION/"
