@@ -119,7 +119,7 @@ func TestAModuleWithoutAnAllowedLicenceIsRefused(t *testing.T) {
 		"a licence in a folder":    {map[string]string{"LICENSE": mit, "a/COPYING": gpl}, "a/COPYING: got the licence GPL-3.0"},
 		"two in one file":          {map[string]string{"LICENSE": mit + "\n" + gpl}, "GPL-3.0"},
 		"an unknown one":           {map[string]string{"LICENCE.txt": "You may look at it.\n"}, "of no known kind"},
-		"none":                     {map[string]string{"README.md": mit, "license.go": "package a\n"}, "has no file of a licence"},
+		"none":                     {map[string]string{"README.md": mit, "license.go": "a"}, "has no file of a licence"},
 		"a notice without licence": {map[string]string{"NOTICE": mit}, "has no file of a licence"},
 	} {
 		t.Run(name, func(t *testing.T) {
