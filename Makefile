@@ -44,6 +44,13 @@ CREATED ?= $(or $(SOURCE_DATE_EPOCH),$(shell git log -1 --format=%ct 2>/dev/null
 REGISTRY ?=
 REPOSITORY = $(or $(REGISTRY),$(error REGISTRY is not set: make $@ REGISTRY=registry.example.com))/azuredisk
 KEY ?= cosign.key
+# The repository of who publishes. The default is that of the chart, which cannot resolve.
+HOMEPAGE ?= $(shell sed -n 's/^home: *//p' charts/azuredisk/Chart.yaml)
+# Who builds, and the run of it, for the provenance.
+BUILDER ?= $(HOMEPAGE)/manual
+INVOCATION ?=
+# The commit, if there are no other changes.
+REVISION ?= $(shell [ -n "$$(git status --porcelain 2>&1)" ] || git rev-parse HEAD)
 
 COMPILE := $(CURDIR)/hack/compile.sh
 HOST := $(shell go env GOHOSTARCH)
@@ -80,7 +87,8 @@ image: ## Make the driver's image for linux/amd64 and linux/arm64 in out/image (
 	@$(MAKE) --no-print-directory -j5 $(DRIVERS) image-packages # at once: the compiler and the linker alone do not use all cores
 	@bin/image build --out out/image --sbom out/sbom --cache $(CACHE)/debian \
 	  --program amd64=out/driver/amd64/azuredisk,arm64=out/driver/arm64/azuredisk \
-	  --version $(VERSION) --revision "$$(git rev-parse HEAD 2>/dev/null)" --created $(CREATED)
+	  --version $(VERSION) --created $(CREATED) --licence LICENSE --home $(HOMEPAGE) --revision "$(REVISION)" \
+	  --builder "$(BUILDER)" --invocation "$(INVOCATION)" --parameters target=image,VERSION=$(VERSION),HOMEPAGE=$(HOMEPAGE)
 
 .PHONY: image-lock
 image-lock: ## Raise the Debian packages of the image and of vm-test to the newest versions, verified by Debian's signatures
@@ -89,10 +97,11 @@ image-lock: ## Raise the Debian packages of the image and of vm-test to the newe
 
 PLUGINS := $(foreach system,linux darwin windows,$(foreach architecture,amd64 arm64,out/plugin/$(system)-$(architecture)))
 .PHONY: $(PLUGINS)
-$(PLUGINS): out/plugin/%:
+$(PLUGINS): out/plugin/%: | bin/image
 	@echo "plugins: building kubectl-azuredisk for $*"
 	@cd cli/kubectl-azuredisk && GOOS=$(word 1,$(subst -, ,$*)) GOARCH=$(word 2,$(subst -, ,$*)) \
 	  $(COMPILE) $(GO_BUILD) -o $(CURDIR)/$@/ .
+	@bin/image notices --program $@/kubectl-azuredisk$(if $(findstring windows,$*),.exe) --out $@/THIRD-PARTY-NOTICES
 
 .PHONY: plugins
 plugins: $(PLUGINS) ## Build `kubectl azuredisk` for Linux, macOS and Windows in out/plugin
@@ -102,18 +111,24 @@ push: ## Push out/image to REGISTRY/azuredisk, with the credentials of `docker l
 	@$(IMAGE) push --layout out/image --repository $(REPOSITORY)
 
 .PHONY: sign
-sign: ## Sign what is pushed to REGISTRY/azuredisk with KEY, in cosign's format (password in COSIGN_PASSWORD)
+sign: ## Sign what is pushed to REGISTRY/azuredisk, and how it was built, with KEY, in cosign's format (password in COSIGN_PASSWORD)
 	@$(IMAGE) sign --layout out/image --repository $(REPOSITORY) --key $(KEY)
 
-# The version, if one is given.
-RELEASE = VERSION=$(if $(filter file,$(origin VERSION)),,$(VERSION)) REGISTRY=$(REGISTRY) hack/release.sh
+.PHONY: sign-chart
+sign-chart: ## Sign what is pushed to REGISTRY/charts/azuredisk, as sign does
+	@$(IMAGE) sign --layout out/chart --repository $(dir $(REPOSITORY))charts/azuredisk --key $(KEY)
+
+# The version and the home page, if they are given.
+given = $(if $(filter file,$(origin $1)),,$($1))
+RELEASE = VERSION=$(call given,VERSION) REGISTRY=$(REGISTRY) HOMEPAGE=$(call given,HOMEPAGE) \
+	REVISION="$(REVISION)" BUILDER="$(BUILDER)" INVOCATION="$(INVOCATION)" hack/release.sh
 
 .PHONY: prepare-release
 prepare-release: ## Write VERSION into the chart and CHANGELOG.md, as the commit that is released has it
 	@$(RELEASE) prepare
 
 .PHONY: release
-release: ## Make everything that a release has, in out/release (VERSION=1.2.3, REGISTRY of the image)
+release: ## Make everything that a release has, in out/release (VERSION=1.2.3, REGISTRY of the image, HOMEPAGE of the publisher)
 	@$(RELEASE) check
 	@$(MAKE) --no-print-directory image
 	@rm -rf out/plugin

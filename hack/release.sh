@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes what a release has. Usage: hack/release.sh STEP, with VERSION and REGISTRY in the environment. The Makefile calls it.
+# Makes what a release has. Usage: hack/release.sh STEP, with VERSION, REGISTRY, HOMEPAGE, and for the provenance REVISION, BUILDER and INVOCATION, in the environment. The Makefile calls it.
 #   prepare  write VERSION into the chart and into CHANGELOG.md
 #   check    fail if the commit cannot be released as VERSION, with every reason
 #   make     fill out/release, from out/image and out/sbom, which `make image VERSION=…` makes, and out/plugin, which `make plugins VERSION=…` makes
@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-VERSION=${VERSION-} REGISTRY=${REGISTRY-}
+VERSION=${VERSION-} REGISTRY=${REGISTRY-} HOMEPAGE=${HOMEPAGE-}
 tag=v$VERSION
 chart=charts/azuredisk
 # The name that the chart of the repository gives the image.
@@ -72,6 +72,17 @@ name_image() {
   grep -q "$REGISTRY/azuredisk" "$@" || fail "no file names the image $unreleased, which should become $REGISTRY/azuredisk: $*"
 }
 
+# name_home gives the project the URL HOMEPAGE, in files of a copy of the chart or of the manifests.
+name_home() {
+  sed -i "s#$(chart_field home)#$home#g" "$@"
+  grep -qF "$home" "$@" || fail "no file names the home page $(chart_field home), which should become $home: $*"
+}
+
+check_home() {
+  [[ -z $HOMEPAGE || $HOMEPAGE =~ ^https://[A-Za-z0-9./_~-]*[A-Za-z0-9]$ ]] ||
+    fail "HOMEPAGE is \"$HOMEPAGE\"; want the URL of the repository that you publish, without a slash at its end, as in: HOMEPAGE=https://example.com/azuredisk"
+}
+
 # pack FOLDER IN FILE: a tar with the time of the commit, so that a commit has one. A name that ends with gz is compressed.
 pack() {
   local zip=cat
@@ -89,7 +100,7 @@ metadata:
   name: azuredisk
 spec:
   version: $tag
-  homepage: $(chart_field home)
+  homepage: $home
   shortDescription: Explain and list volumes of the Azure Disk CSI driver
   description: |
     Says in one sentence why a pod, a claim, a volume, a node or a snapshot is
@@ -102,6 +113,7 @@ EOF
   cp -r out/plugin "$work/plugin"
   for folder in "$work"/plugin/*; do
     platform=$(basename "$folder")
+    [ -s "$folder/THIRD-PARTY-NOTICES" ] || fail "out/plugin/$platform has no THIRD-PARTY-NOTICES; \`make plugins\` makes them"
     cp LICENSE "$folder/"
     # By its name kubectl finds what completes the plug-in's arguments. Windows does not run a script without an extension.
     [[ $platform == windows-* ]] || cp cli/kubectl-azuredisk/kubectl_complete-azuredisk "$folder/"
@@ -112,7 +124,7 @@ EOF
         matchLabels:
           os: ${platform%-*}
           arch: ${platform#*-}
-      uri: $(chart_field home)/releases/download/$tag/$file
+      uri: $home/releases/download/$tag/$file
       sha256: $(sha256sum "$out/$file" | cut -d' ' -f1)
       bin: $(cd "$folder" && ls kubectl-azuredisk*)
 EOF
@@ -121,6 +133,8 @@ EOF
 
 make_release() {
   check_version release
+  check_home
+  home=${HOMEPAGE:-$(chart_field home)}
   [ -d out/image ] && [ -d out/sbom ] && [ -x bin/image ] || fail "out/image is missing; \`make release\` makes it"
   [ -d out/plugin ] && [ -d out/manifests ] || fail "out/plugin or out/manifests is missing; \`make release\` makes them"
   created=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
@@ -129,11 +143,18 @@ make_release() {
   trap 'rm -rf "$work"' EXIT
   mkdir -p $out
   cp -r $chart "$work/azuredisk"
+  cp LICENSE "$work/azuredisk/"
   name_image "$work/azuredisk/values.yaml"
+  name_home "$work/azuredisk/Chart.yaml"
+  sed -i "s#](../../#]($home/blob/$tag/#g" "$work/azuredisk/README.md" # its pages are not in the package
   pack azuredisk "$work" "$out/azuredisk-$VERSION.tgz"
-  bin/image chart --archive "$out/azuredisk-$VERSION.tgz" --out out/chart
+  bin/image chart --archive "$out/azuredisk-$VERSION.tgz" --out out/chart --home "$home" --revision "${REVISION-}" \
+    --builder "${BUILDER-}" --invocation "${INVOCATION-}" \
+    --parameters "target=release,VERSION=$VERSION,REGISTRY=$REGISTRY,HOMEPAGE=$home"
   cp -r out/manifests "$work/azuredisk-manifests-$VERSION"
+  cp LICENSE "$work/azuredisk-manifests-$VERSION/"
   name_image $(grep -rl --include='*.yaml' "image: \"\\?$unreleased:" "$work/azuredisk-manifests-$VERSION")
+  name_home $(grep -rlF "$(chart_field home)" "$work/azuredisk-manifests-$VERSION")
   pack "azuredisk-manifests-$VERSION" "$work" "$out/azuredisk-manifests-$VERSION.tar.gz"
   pack . out/image "$out/azuredisk-image-$VERSION.oci.tar"
   pack . out/chart "$out/azuredisk-chart-$VERSION.oci.tar"
@@ -149,22 +170,38 @@ make_release() {
   (cd $out && sha256sum -- * >checksums.txt)
   ls -l $out | awk 'NR > 1 { printf "%12d  %s\n", $5, $9 }'
   [ -n "$REGISTRY" ] || echo "release: REGISTRY is not set. The chart and the manifests name the image $unreleased, which no registry has."
+  [ -n "$HOMEPAGE" ] || echo "release: HOMEPAGE is not set. The image, the chart, the alerts and the plug-in name $home, which cannot resolve."
+}
+
+# push LAYOUT REPOSITORY: push a layout, and sign it and how it was built.
+push() {
+  local pushed ref
+  pushed=$(bin/image push --layout "out/$1" --repository "$REGISTRY/$2")
+  echo "$pushed"
+  for ref in $(sed -n 's/^pushed //p' <<<"$pushed"); do
+    cosign sign --yes "$ref"
+    cosign attest --yes --type slsaprovenance1 --predicate "out/$1.provenance.json" "$ref"
+  done
 }
 
 publish() {
   check_version publish
   [ -n "$REGISTRY" ] || fail "REGISTRY is not set; want the registry that the release was made for, as in: make publish VERSION=1.2.3 REGISTRY=registry.example.com"
   [ -e "$out/azuredisk-$VERSION.tgz" ] || fail "$out has no version $VERSION; \`make release VERSION=$VERSION REGISTRY=$REGISTRY\` makes it"
-  tar -xzOf "$out/azuredisk-$VERSION.tgz" azuredisk/values.yaml | grep -q "repository: $REGISTRY/azuredisk" ||
+  # grep reads to the end, so that tar does not fail with a broken pipe.
+  tar -xzOf "$out/azuredisk-$VERSION.tgz" azuredisk/values.yaml | grep -F "repository: $REGISTRY/azuredisk" >/dev/null ||
     fail "the release in $out was made for another registry; make it with REGISTRY=$REGISTRY"
+  [ -n "$HOMEPAGE" ] || fail "HOMEPAGE is not set; want the URL of the repository that the release was made for, as in: make publish VERSION=1.2.3 HOMEPAGE=https://example.com/azuredisk"
+  tar -xzOf "$out/azuredisk-$VERSION.tgz" azuredisk/Chart.yaml | grep -xF "home: $HOMEPAGE" >/dev/null ||
+    fail "the release in $out was made for another home page; make it with HOMEPAGE=$HOMEPAGE"
+  [ -s out/image.provenance.json ] && [ -s out/chart.provenance.json ] ||
+    fail "out has no provenance of the image or of the chart; make the release from a commit, without other changes"
   local program
   for program in cosign gh; do
     command -v $program >/dev/null || fail "$program is not installed; nothing was pushed"
   done
-  local pushed
-  pushed=$(bin/image push --layout out/image --repository "$REGISTRY/azuredisk"; bin/image push --layout out/chart --repository "$REGISTRY/charts/azuredisk")
-  echo "$pushed"
-  sed -n 's/^pushed //p' <<<"$pushed" | xargs -n 1 cosign sign --yes
+  push image azuredisk
+  push chart charts/azuredisk
   (cd $out && cosign sign-blob --yes --bundle checksums.txt.sigstore.json checksums.txt)
   local flags=()
   [[ $VERSION != *-* ]] || flags+=(--prerelease)

@@ -35,7 +35,8 @@ const (
 	// Entrypoint is the driver's path in the image.
 	Entrypoint = "/azuredisk"
 	title      = "azuredisk"
-	home       = "https://github.com/azuredisk-csi/azuredisk"
+	// documents is where Debian has the licences of packages.
+	documents = "usr/share/doc/azuredisk/"
 )
 
 // Platforms are the architectures that the lock file has packages for, as Go names them.
@@ -63,6 +64,8 @@ type Version struct {
 	Name, Revision string
 	// Created is the time of the commit, not of the build.
 	Created time.Time
+	// Home is the URL of the repository.
+	Home string
 }
 
 // Tools are the files of an image besides the driver.
@@ -112,20 +115,33 @@ func layer(tree rootfs.Tree, complete bool) (v1.Layer, error) {
 	return tarball.LayerFromOpener(opener, tarball.WithMediaType(types.OCILayer), tarball.WithCompressedCaching)
 }
 
+// Driver is what the layer of the driver has.
+type Driver struct {
+	// Program is a static program.
+	Program []byte
+	// Licence is that of the project, and Notices are those of the modules that the program is built
+	// from. An image that is released has both.
+	Licence, Notices []byte
+}
+
+func (d Driver) tree() rootfs.Tree {
+	tree := rootfs.Tree{}
+	tree.Put(Entrypoint[1:], 0o755, string(d.Program))
+	for name, text := range map[string][]byte{"LICENSE": d.Licence, "THIRD-PARTY-NOTICES": d.Notices} {
+		if len(text) > 0 {
+			tree.Put(documents+name, 0o644, string(text))
+		}
+	}
+	return tree
+}
+
 // Image returns the image of the driver for the architecture. tools is the layer of the tools for
 // the same one.
-func Image(architecture string, tools v1.Layer, program []byte, version Version) (v1.Image, error) {
-	if err := checkProgram(architecture, program); err != nil {
+func Image(architecture string, tools v1.Layer, driver Driver, version Version) (v1.Image, error) {
+	if err := checkProgram(architecture, driver.Program); err != nil {
 		return nil, fmt.Errorf("the driver for linux/%s: %w", architecture, err)
 	}
-	driver := rootfs.Tree{}
-	name := Entrypoint[1:]
-	driver[name] = rootfs.File{File: debian.File{
-		Path: name,
-		Mode: 0o755,
-		Data: program,
-	}}
-	driverLayer, err := layer(driver, false)
+	driverLayer, err := layer(driver.tree(), false)
 	if err != nil {
 		return nil, err
 	}
@@ -177,6 +193,6 @@ func (v Version) labels() map[string]string {
 	return map[string]string{
 		prefix + "title": title, prefix + "description": "Azure Disk CSI driver: controller, node plug-in and scheduler extender",
 		prefix + "version": v.Name, prefix + "revision": v.Revision, prefix + "created": v.Created.UTC().Format(time.RFC3339),
-		prefix + "source": home, prefix + "url": home, prefix + "licenses": "Apache-2.0",
+		prefix + "source": v.Home, prefix + "url": v.Home, prefix + "licenses": "Apache-2.0",
 	}
 }

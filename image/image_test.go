@@ -79,10 +79,21 @@ func program(t *testing.T, architecture string) []byte {
 	return data
 }
 
+// driver is the program with texts for its licences.
+func driver(t *testing.T, architecture string) image.Driver {
+	t.Helper()
+	return image.Driver{
+		Program: program(t, architecture),
+		Licence: []byte("the licence"),
+		Notices: []byte("the notices"),
+	}
+}
+
 var version = image.Version{
 	Name:     "1.2.3",
 	Revision: "abc",
 	Created:  time.Unix(1700000000, 0),
+	Home:     "https://example.com/azuredisk",
 }
 
 // write makes the layout of all platforms from nothing and returns its files by path.
@@ -92,7 +103,7 @@ func write(t *testing.T, dir string) map[string]string {
 	for _, architecture := range image.Platforms() {
 		tools, err := image.FetchTools(t.Context(), fetcher(t), lock(t), architecture)
 		must(t, err)
-		variant, err := image.NewVariant(tools, program(t, architecture), version)
+		variant, err := image.NewVariant(tools, driver(t, architecture), version)
 		must(t, err)
 		variants = append(variants, variant)
 	}
@@ -137,6 +148,7 @@ func TestTheLayoutIsValidAndTheSameEachTime(t *testing.T) {
 		if config.Architecture != descriptor.Platform.Architecture || config.OS != "linux" ||
 			config.Config.User != "65532:65532" ||
 			config.Config.Labels["org.opencontainers.image.version"] != version.Name ||
+			config.Config.Labels["org.opencontainers.image.source"] != version.Home ||
 			!slices.Equal(config.Config.Entrypoint, []string{"/azuredisk"}) {
 			t.Errorf("%s: got the configuration %+v", descriptor.Platform.Architecture, config)
 		}
@@ -167,7 +179,7 @@ func TestADriverThatDoesNotFitIsRefused(t *testing.T) {
 		"linked dynamically":       {amd64.Tree["usr/sbin/mke2fs"].Data, "CGO_ENABLED=0"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := image.NewVariant(amd64, c.program, version)
+			_, err := image.NewVariant(amd64, image.Driver{Program: c.program}, version)
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got the error %v, want one with %q", err, c.want)
 			}
@@ -280,7 +292,7 @@ func unpack(t *testing.T, made v1.Image, dir string) {
 func TestEveryLibraryIsInTheImage(t *testing.T) {
 	for _, platform := range rootfs.Platforms {
 		t.Run(platform.Architecture, func(t *testing.T) {
-			variant, err := image.NewVariant(tools(t, platform.Architecture), program(t, platform.Architecture), version)
+			variant, err := image.NewVariant(tools(t, platform.Architecture), driver(t, platform.Architecture), version)
 			must(t, err)
 			dir := t.TempDir()
 			unpack(t, variant.Image, dir)
@@ -307,6 +319,33 @@ func TestEveryLibraryIsInTheImage(t *testing.T) {
 				t.Errorf("the image has %d programs and libraries, want at least 40", programs)
 			}
 		})
+	}
+}
+
+// TestTheImageHasTheLicenceOfAllThatIsInIt looks at the bill of materials: each package of Debian has
+// its licence where the bill says, and the driver has its own and those of its modules.
+func TestTheImageHasTheLicenceOfAllThatIsInIt(t *testing.T) {
+	for _, architecture := range image.Platforms() {
+		variant, err := image.NewVariant(tools(t, architecture), driver(t, architecture), version)
+		must(t, err)
+		dir := t.TempDir()
+		unpack(t, variant.Image, dir)
+		named := regexp.MustCompile(`"The licence is in /([^ ]+) of the image`).FindAllSubmatch(variant.SBOM, -1)
+		if len(named) != len(tools(t, architecture).Packages) || len(named) < 10 {
+			t.Errorf("linux/%s: got %d licences of packages, want one for each of %d packages", architecture, len(named),
+				len(tools(t, architecture).Packages))
+		}
+		for _, file := range named {
+			if !there(dir, string(file[1])) {
+				t.Errorf("linux/%s: got no file %s, want the licence", architecture, file[1])
+			}
+		}
+		for name, want := range map[string]string{"LICENSE": "the licence", "THIRD-PARTY-NOTICES": "the notices"} {
+			got, err := os.ReadFile(filepath.Join(dir, "usr/share/doc/azuredisk", name))
+			if err != nil || string(got) != want {
+				t.Errorf("linux/%s: %s: got %q, %v, want %q", architecture, name, got, err, want)
+			}
+		}
 	}
 }
 
@@ -341,7 +380,7 @@ func TestTheToolsOfTheImageRun(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Fatal("this test changes its root and needs root")
 	}
-	variant, err := image.NewVariant(tools(t, "amd64"), program(t, "amd64"), version)
+	variant, err := image.NewVariant(tools(t, "amd64"), driver(t, "amd64"), version)
 	must(t, err)
 	root := t.TempDir()
 	unpack(t, variant.Image, root)

@@ -106,23 +106,23 @@ func bill(variant Variant) (v1.Image, error) {
 }
 
 // NewVariant puts the driver over the tools.
-func NewVariant(tools Tools, program []byte, version Version) (Variant, error) {
+func NewVariant(tools Tools, driver Driver, version Version) (Variant, error) {
 	base, err := tools.Layer()
 	if err != nil {
 		return Variant{}, err
 	}
 	out := Variant{Architecture: tools.Architecture}
-	if out.Image, err = Image(tools.Architecture, base, program, version); err != nil {
+	if out.Image, err = Image(tools.Architecture, base, driver, version); err != nil {
 		return Variant{}, err
 	}
 	out.SBOM, err = sbom.Document(sbom.Subject{
 		Name:         title,
 		Version:      version.Name,
 		Architecture: tools.Architecture,
-		Home:         home,
+		Home:         version.Home,
 		Created:      version.Created,
 		Packages:     tools.Packages,
-		Program:      program,
+		Program:      driver.Program,
 	})
 	return out, err
 }

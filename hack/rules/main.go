@@ -1,15 +1,19 @@
-// The rules program writes the chart's recording rules and alerts as a template of Azure Resource
-// Manager, for Azure's managed Prometheus, which has no PrometheusRule.
+// The rules program writes the recording rules and alerts that the chart renders as a template of
+// Azure Resource Manager, for Azure's managed Prometheus, which has no PrometheusRule.
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/programs"
 )
 
 // group is a group of rules in Prometheus' format.
@@ -41,25 +45,13 @@ func main() {
 }
 
 func write(chart, to string) error {
-	var rules struct {
-		Groups []group `json:"groups"`
-	}
-	if err := read(filepath.Join(chart, "files/rules.yaml"), yaml.UnmarshalStrict, &rules); err != nil {
-		return err
-	}
-	var values struct {
-		Metrics struct {
-			Rules struct {
-				RunbookURL string `json:"runbookURL"`
-			} `json:"rules"`
-		} `json:"metrics"`
-	}
-	if err := read(filepath.Join(chart, "values.yaml"), yaml.Unmarshal, &values); err != nil {
+	groups, err := render(chart)
+	if err != nil {
 		return err
 	}
 	var resources []any
-	for _, g := range rules.Groups {
-		resource, err := resourceOf(g, values.Metrics.Rules.RunbookURL)
+	for _, g := range groups {
+		resource, err := resourceOf(g)
 		if err != nil {
 			return fmt.Errorf("%s: %w", g.Name, err)
 		}
@@ -81,15 +73,33 @@ func write(chart, to string) error {
 	return file.Close()
 }
 
-func read(path string, decode func([]byte, any, ...yaml.JSONOpt) error, into any) error {
-	raw, err := os.ReadFile(path)
+// render returns the groups of the chart's PrometheusRule.
+func render(chart string) ([]group, error) {
+	helm, err := programs.Find("helm")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := decode(raw, into); err != nil {
-		return fmt.Errorf("read %s: %w", path, err)
+	cmd := exec.Command(helm, "template", "azuredisk", chart, "--kube-version", "1.34.0", "--show-only", "templates/metrics.yaml",
+		"--set", "csiDriver.attachRequired=false,metrics.rules.enabled=true")
+	var problem bytes.Buffer
+	cmd.Stderr = &problem
+	output, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("render the rules: %w: %s", err, problem.String())
 	}
-	return nil
+	var rule struct {
+		Kind string `json:"kind"`
+		Spec struct {
+			Groups []group `json:"groups"`
+		} `json:"spec"`
+	}
+	if err := yaml.Unmarshal(output, &rule); err != nil {
+		return nil, fmt.Errorf("read what the chart renders: %w", err)
+	}
+	if rule.Kind != "PrometheusRule" {
+		return nil, fmt.Errorf("read what the chart renders: got the kind %q, want PrometheusRule", rule.Kind)
+	}
+	return rule.Spec.Groups, nil
 }
 
 func template(resources []any) any {
@@ -120,7 +130,7 @@ func template(resources []any) any {
 
 // resourceOf is a group as a resource, by
 // https://learn.microsoft.com/azure/templates/microsoft.alertsmanagement/prometheusrulegroups.
-func resourceOf(g group, runbookURL string) (any, error) {
+func resourceOf(g group) (any, error) {
 	var rules []any
 	for _, r := range g.Rules {
 		if r.Record != "" {
@@ -131,13 +141,9 @@ func resourceOf(g group, runbookURL string) (any, error) {
 		if !ok {
 			return nil, fmt.Errorf("alert %s has the severity %q, expected critical or warning", r.Alert, r.Labels["severity"])
 		}
-		annotations := map[string]string{"runbook_url": runbookURL + strings.ToLower(r.Alert)}
-		for name, text := range r.Annotations {
-			annotations[name] = text
-		}
 		rule := map[string]any{
 			"alert": r.Alert, "expression": r.Expr, "severity": severity, "enabled": true,
-			"labels": r.Labels, "annotations": annotations, "actions": "[variables('actions')]",
+			"labels": r.Labels, "annotations": r.Annotations, "actions": "[variables('actions')]",
 			"resolveConfiguration": map[string]any{"autoResolved": true, "timeToResolve": "PT5M"},
 		}
 		if r.For != "" {

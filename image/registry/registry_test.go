@@ -6,6 +6,8 @@ import (
 	"crypto/elliptic"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"log"
 	"net/http"
@@ -28,9 +30,15 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
 	"github.com/sigstore/sigstore/pkg/signature"
+	"github.com/sigstore/sigstore/pkg/signature/dsse"
 	"github.com/sigstore/sigstore/pkg/signature/payload"
+	"google.golang.org/protobuf/encoding/protojson"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	predicatev1 "github.com/in-toto/attestation/go/predicates/provenance/v1"
+	statementv1 "github.com/in-toto/attestation/go/v1"
+
+	"github.com/azuredisk-csi/azuredisk/image/provenance"
 )
 
 func must(t *testing.T, err error) {
@@ -56,6 +64,14 @@ func newLayout(t *testing.T) (dir string, index v1.ImageIndex) {
 		static.NewLayer([]byte("{}"), "application/spdx+json"))
 	must(t, err)
 	must(t, to.AppendImage(mutate.Subject(artifact, *subject).(v1.Image)))
+	predicate, err := provenance.Build{
+		Builder:    "https://example.com/builder",
+		Home:       "https://example.com/azuredisk",
+		Revision:   strings.Repeat("ab", 20),
+		Parameters: map[string]string{"target": "image"},
+	}.Predicate()
+	must(t, err)
+	must(t, os.WriteFile(provenance.File(dir), predicate, 0o600))
 	return dir, index
 }
 
@@ -188,6 +204,105 @@ func TestASignatureIsWhereCosignLooksForItAndIsValid(t *testing.T) {
 			t.Errorf("signature %d: got %s of the type %s, want %s of %s", i, signed.Image.DigestStr(),
 				manifest.Layers[i].MediaType, pushed[0].DigestStr(), simpleSigning)
 		}
+	}
+}
+
+// verifyAttestation does what `cosign verify-attestation --type slsaprovenance1` does, and returns
+// the provenance. See IntotoSubjectClaimVerifier and AttestationToPayloadJSON of cosign.
+func verifyAttestation(image name.Digest, key crypto.PublicKey) (*predicatev1.Provenance, error) {
+	attestations, err := remote.Image(image.Context().Tag(strings.Replace(image.DigestStr(), ":", "-", 1) + ".att"))
+	if err != nil {
+		return nil, err
+	}
+	layers, err := attestations.Layers()
+	if err != nil {
+		return nil, err
+	}
+	verifier, err := signature.LoadVerifier(key, crypto.SHA256)
+	if err != nil {
+		return nil, err
+	}
+	var faults []error
+	for _, layer := range layers {
+		predicate, err := verifyEnvelope(layer, image, verifier)
+		if err == nil {
+			return predicate, nil
+		}
+		faults = append(faults, err)
+	}
+	return nil, errors.Join(faults...)
+}
+
+func verifyEnvelope(layer v1.Layer, image name.Digest, verifier signature.Verifier) (*predicatev1.Provenance, error) {
+	if kind, err := layer.MediaType(); err != nil || kind != "application/vnd.dsse.envelope.v1+json" {
+		return nil, fmt.Errorf("a layer of the type %s: %w", kind, err)
+	}
+	content, err := layer.Uncompressed()
+	if err != nil {
+		return nil, err
+	}
+	var text []byte
+	expected := dsse.WithExpectedPayloadType("application/vnd.in-toto+json")
+	err = dsse.WrapVerifier(verifier, expected, dsse.WithDecodedPayload(&text)).VerifySignature(content, nil)
+	if err != nil {
+		return nil, err
+	}
+	var statement statementv1.Statement
+	if err := errors.Join(protojson.Unmarshal(text, &statement), statement.Validate()); err != nil {
+		return nil, err
+	}
+	if got := "sha256:" + statement.GetSubject()[0].GetDigest()["sha256"]; got != image.DigestStr() {
+		return nil, fmt.Errorf("a statement about %s", got)
+	}
+	if got := statement.GetPredicateType(); got != "https://slsa.dev/provenance/v1" {
+		return nil, fmt.Errorf("a predicate of the type %s", got)
+	}
+	raw, err := protojson.Marshal(statement.GetPredicate())
+	if err != nil {
+		return nil, err
+	}
+	predicate := &predicatev1.Provenance{}
+	return predicate, errors.Join(protojson.Unmarshal(raw, predicate), predicate.Validate())
+}
+
+func TestTheProvenanceIsWhereCosignLooksForItAndIsValid(t *testing.T) {
+	dir, _ := newLayout(t)
+	repository := serve(t, nil)
+	pushed, err := Push(t.Context(), dir, repository)
+	must(t, err)
+	file, public := newKey(t, "secret")
+	signer, err := LoadKey(file, []byte("secret"))
+	must(t, err)
+	if _, err := verifyAttestation(pushed[0], public); err == nil {
+		t.Error("before it is signed: got a provenance")
+	}
+	_, err = Sign(t.Context(), dir, repository, signer)
+	must(t, err)
+	got, err := verifyAttestation(pushed[0], public)
+	if err != nil || got.GetRunDetails().GetBuilder().GetId() != "https://example.com/builder" ||
+		got.GetBuildDefinition().GetResolvedDependencies()[0].GetDigest()["gitCommit"] != strings.Repeat("ab", 20) {
+		t.Errorf("got the provenance %v, %v; want the builder and the commit", got, err)
+	}
+	_, other := newKey(t, "")
+	if _, err := verifyAttestation(pushed[0], other); err == nil {
+		t.Error("with another key: got a provenance, want an error")
+	}
+	// The attestation of another image says nothing about this one.
+	otherDir, _ := newLayout(t)
+	otherPushed, err := Push(t.Context(), otherDir, repository)
+	must(t, err)
+	tag := func(image name.Digest) name.Tag {
+		return image.Context().Tag(strings.Replace(image.DigestStr(), ":", "-", 1) + ".att")
+	}
+	moved, err := remote.Image(tag(pushed[0]))
+	must(t, err)
+	must(t, remote.Write(tag(otherPushed[0]), moved))
+	if _, err := verifyAttestation(otherPushed[0], public); err == nil || !strings.Contains(err.Error(), "a statement about") {
+		t.Errorf("the attestation of another image: got the error %v, want one that says so", err)
+	}
+	must(t, os.Remove(provenance.File(dir)))
+	if _, err := Sign(t.Context(), dir, repository, signer); err == nil || !strings.Contains(err.Error(), "made of a commit") {
+		t.Errorf("without a provenance: got the error %v, want one that says so", err)
 	}
 }
 

@@ -3,8 +3,6 @@
 package sbom
 
 import (
-	"bytes"
-	"debug/buildinfo"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -14,6 +12,7 @@ import (
 	"github.com/spdx/tools-golang/spdx/v2/common"
 	"github.com/spdx/tools-golang/spdx/v2/v2_3"
 
+	"github.com/azuredisk-csi/azuredisk/image/built"
 	"github.com/azuredisk-csi/azuredisk/image/debian"
 )
 
@@ -38,9 +37,9 @@ type Subject struct {
 
 // Document returns the SPDX document as JSON. The same subject gives the same bytes.
 func Document(s Subject) ([]byte, error) {
-	program, err := buildinfo.Read(bytes.NewReader(s.Program))
+	goVersion, modules, err := built.Modules(s.Program)
 	if err != nil {
-		return nil, fmt.Errorf("read the modules of the driver: %w", err)
+		return nil, err
 	}
 	root := spdxPackage("Image", s.Name, s.Version, "")
 	root.PrimaryPackagePurpose, root.PackageLicenseDeclared, root.PackageHomePage = "CONTAINER", "Apache-2.0", s.Home
@@ -69,11 +68,8 @@ func Document(s Subject) ([]byte, error) {
 	for _, p := range s.Packages {
 		add(debianPackage(p, s.Architecture), "Image", common.TypeRelationshipContains)
 	}
-	add(goModule("stdlib", strings.TrimPrefix(program.GoVersion, "go")), "Image", common.TypeRelationshipContains)
-	for _, module := range program.Deps {
-		if module.Replace != nil {
-			module = module.Replace
-		}
+	add(goModule("stdlib", strings.TrimPrefix(goVersion, "go")), "Image", common.TypeRelationshipContains)
+	for _, module := range modules {
 		add(goModule(module.Path, module.Version), "Image", common.TypeRelationshipContains)
 	}
 	data, err := json.MarshalIndent(doc, "", "  ")

@@ -97,8 +97,8 @@ func TestTheDocumentIsTheSameEachTime(t *testing.T) {
 
 func TestWhatIsNoGoProgramIsRefused(t *testing.T) {
 	if _, err := Document(Subject{Program: []byte("#!/bin/sh\n")}); err == nil ||
-		!strings.Contains(err.Error(), "modules of the driver") {
-		t.Errorf("got the error %v, want one about the driver's modules", err)
+		!strings.Contains(err.Error(), "modules of the program") {
+		t.Errorf("got the error %v, want one about its modules", err)
 	}
 }
 

@@ -25,7 +25,7 @@ func (s *Store) Driver(ctx context.Context, program string) (Image, error) {
 		}
 		// The tag says what the image is. A version would change with each commit, and with it the
 		// image.
-		variant, err := image.NewVariant(tools, data, image.Version{Name: "playground", Created: epoch})
+		variant, err := image.NewVariant(tools, image.Driver{Program: data}, image.Version{Name: "playground", Created: epoch})
 		return variant.Image, err
 	})
 }

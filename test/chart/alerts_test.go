@@ -205,16 +205,21 @@ func TestTheQueriesOfTheReferenceAreTested(t *testing.T) {
 func TestThePrometheusRule(t *testing.T) {
 	t.Parallel()
 	rendered := objects(t, render(t, "--set", "metrics.rules.enabled=true,metrics.rules.labels.release=prom,"+
-		"metrics.rules.alertLabels.team=storage,metrics.rules.runbookURL=https://wiki/"))
+		"metrics.rules.alertLabels.team=storage,metrics.rules.runbookURL=https://wiki.example.com/"))
 	rule := find(t, rendered, "PrometheusRule", release+"-rules")
 	if rule.GetLabels()["release"] != "prom" {
 		t.Errorf("got the labels %v", rule.GetLabels())
 	}
 	text := fmt.Sprint(rule.Object["spec"])
 	for _, want := range []string{"alert:AzureDiskNodeLost", "for:15m", "severity:warning team:storage",
-		"runbook_url:https://wiki/azuredisknodelost", "record:" + replicaRatio, "{{ $value }} nodes are lost"} {
+		"runbook_url:https://wiki.example.com/azuredisknodelost", "record:" + replicaRatio, "{{ $value }} nodes are lost"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("got %s\nwant a rule with %q", text, want)
 		}
+	}
+	rule = find(t, objects(t, render(t, "--set", "metrics.rules.enabled=true")), "PrometheusRule", release+"-rules")
+	const runbook = "runbook_url:https://set-homepage.invalid/azuredisk/blob/main/docs/guides/alerts.md#azuredisknodelost"
+	if text := fmt.Sprint(rule.Object["spec"]); !strings.Contains(text, runbook) {
+		t.Errorf("got %s\nwant, without a URL of the runbooks, a page below the chart's home: %q", text, runbook)
 	}
 }

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -29,7 +31,8 @@ func TestTheReferenceOfValuesIsWhatValuesYAMLSays(t *testing.T) {
 	list := readComments(t, string(raw))
 	covered := map[string]bool{}
 	var page bytes.Buffer
-	page.WriteString("# Values of the chart azuredisk\n\nThis page is generated from `charts/azuredisk/values.yaml`.\n\n| value | default | meaning |\n|---|---|---|\n")
+	page.WriteString("# Values of the chart azuredisk\n\nThis page is generated from `charts/azuredisk/values.yaml` and from the [profiles](#profiles).\n\n" +
+		"| value | default | meaning |\n|---|---|---|\n")
 	for _, value := range list {
 		name := strings.Join(value.path, ".")
 		covered[name] = true
@@ -37,7 +40,41 @@ func TestTheReferenceOfValuesIsWhatValuesYAMLSays(t *testing.T) {
 			strings.ReplaceAll(value.meaning, "|", "\\|"))
 	}
 	checkCovered(t, values, nil, covered)
+	page.WriteString("\n## Profiles\n\nA profile is a file of values for a kind of cluster. What it does not name has the default. Helm\n" +
+		"adds the keys of a map to those of the default; null removes a key.\n")
+	profiles, err := filepath.Glob(filepath.Join(chartDir(), "values-*.yaml"))
+	must(t, err)
+	if len(profiles) == 0 {
+		t.Fatal("got no profile values-*.yaml in the chart, want some")
+	}
+	for _, profile := range profiles {
+		raw, err := os.ReadFile(profile)
+		must(t, err)
+		var sets map[string]any
+		must(t, yaml.Unmarshal(raw, &sets))
+		about, _, _ := strings.Cut(strings.TrimPrefix(string(raw), "# "), "\n")
+		fmt.Fprintf(&page, "\n### %s\n\n%s\n\n| value | set to | default |\n|---|---|---|\n", filepath.Base(profile), about)
+		writeProfile(t, &page, sets, values, nil, covered)
+	}
 	compareOrUpdate(t, filepath.Join(tree.Root(), "docs", "reference", "chart-values.md"), page.String())
+}
+
+// writeProfile writes a line for each documented value that a profile sets.
+func writeProfile(t *testing.T, page *bytes.Buffer, sets, values map[string]any, path []string, covered map[string]bool) {
+	t.Helper()
+	for _, key := range slices.Sorted(maps.Keys(sets)) {
+		here := append(path[:len(path):len(path)], key)
+		name := strings.Join(here, ".")
+		if covered[name] {
+			fmt.Fprintf(page, "| `%s` | `%s` | `%s` |\n", name, compact(t, sets[key]), compact(t, lookUp(t, values, here)))
+			continue
+		}
+		deeper, is := sets[key].(map[string]any)
+		if !is {
+			t.Fatalf("a profile sets %s, which values.yaml does not have", name)
+		}
+		writeProfile(t, page, deeper, values, here, covered)
+	}
 }
 
 // readComments pairs each comment that begins with "# --" with the key in the line under it.

@@ -35,7 +35,7 @@ func files(t *testing.T, suffix string, atLeast int) []string {
 			return err
 		case entry.IsDir() && (entry.Name() == ".git" || entry.Name() == "out" || entry.Name() == "bin"):
 			return fs.SkipDir
-		case strings.HasSuffix(path, suffix):
+		case !entry.IsDir() && strings.HasSuffix(path, suffix):
 			rel, err := filepath.Rel(root, path)
 			found = append(found, rel)
 			return err

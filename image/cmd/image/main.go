@@ -17,6 +17,8 @@ import (
 
 	"github.com/azuredisk-csi/azuredisk/image"
 	"github.com/azuredisk-csi/azuredisk/image/debian"
+	"github.com/azuredisk-csi/azuredisk/image/licence"
+	"github.com/azuredisk-csi/azuredisk/image/provenance"
 	"github.com/azuredisk-csi/azuredisk/image/registry"
 )
 
@@ -29,7 +31,7 @@ func main() {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newFetch(), newBuild(), newChart(), newPush(), newSign())
+	root.AddCommand(newFetch(), newBuild(), newNotices(), newChart(), newPush(), newSign())
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
 		os.Exit(1)
@@ -71,19 +73,21 @@ func newBuild() *cobra.Command {
 	cmd.Flags().StringVar(&opts.out, "out", "", "folder of the OCI layout, which is replaced")
 	cmd.Flags().StringVar(&opts.bills, "sbom", "", "folder to which the SPDX documents are written as well")
 	cmd.Flags().StringVar(&opts.version, "version", "", "the driver's version, which is the image's tag")
-	cmd.Flags().StringVar(&opts.revision, "revision", "", "the commit that the driver is built from")
+	cmd.Flags().StringVar(&opts.licence, "licence", "", "file of the driver's licence")
 	cmd.Flags().Int64Var(&opts.created, "created", 0, "time of the commit in seconds since 1970")
 	cmd.Flags().StringVar(&opts.cache, "cache", "", "folder in which packages are kept")
-	for _, name := range []string{"program", "out", "version", "cache"} {
+	for _, name := range []string{"program", "out", "version", "licence", "cache"} {
 		_ = cmd.MarkFlagRequired(name)
 	}
+	addOrigin(cmd, &opts.origin)
 	return cmd
 }
 
 type buildOptions struct {
-	programs                             map[string]string
-	out, bills, version, revision, cache string
-	created                              int64
+	programs                            map[string]string
+	out, bills, version, licence, cache string
+	created                             int64
+	origin                              provenance.Build
 }
 
 func build(cmd *cobra.Command, opts buildOptions) error {
@@ -94,8 +98,9 @@ func build(cmd *cobra.Command, opts buildOptions) error {
 	from := newFetcher(cmd, opts.cache)
 	version := image.Version{
 		Name:     opts.version,
-		Revision: opts.revision,
+		Revision: opts.origin.Revision,
 		Created:  time.Unix(opts.created, 0).UTC(),
+		Home:     opts.origin.Home,
 	}
 	for architecture := range opts.programs {
 		if _, ok := lock.Packages[architecture]; !ok {
@@ -103,9 +108,19 @@ func build(cmd *cobra.Command, opts buildOptions) error {
 				image.Platforms())
 		}
 	}
-	variants, err := buildVariants(cmd.Context(), from, lock, opts.programs, version)
+	variants, err := buildVariants(cmd.Context(), from, lock, opts, version)
 	if err != nil {
 		return err
+	}
+	for _, architecture := range image.Platforms() {
+		if file, ok := opts.programs[architecture]; ok {
+			program, err := os.ReadFile(file)
+			if err != nil {
+				return err
+			}
+			opts.origin.Programs = append(opts.origin.Programs, program)
+			opts.origin.Packages = append(opts.origin.Packages, lock.Packages[architecture]...)
+		}
 	}
 	for _, variant := range variants {
 		if err := report(cmd, variant, opts.bills); err != nil {
@@ -115,19 +130,46 @@ func build(cmd *cobra.Command, opts buildOptions) error {
 	if err := image.WriteLayout(opts.out, variants, version); err != nil {
 		return err
 	}
+	if err := writeProvenance(opts.out, opts.origin); err != nil {
+		return err
+	}
 	fmt.Fprintf(cmd.OutOrStdout(), "%s: version %s\n", opts.out, version.Name)
 	return nil
 }
 
+// addOrigin adds the flags that say who builds, from what.
+func addOrigin(cmd *cobra.Command, origin *provenance.Build) {
+	cmd.Flags().StringVar(&origin.Home, "home", "", "URL of the repository")
+	cmd.Flags().StringVar(&origin.Revision, "revision", "", "the commit; empty if there are other changes, and then no provenance is written")
+	cmd.Flags().StringVar(&origin.Builder, "builder", "", "URI of who builds")
+	cmd.Flags().StringVar(&origin.Invocation, "invocation", "", "URI of the run of the builder")
+	cmd.Flags().StringToStringVar(&origin.Parameters, "parameters", nil, "the target and the variables that the builder was given, as NAME=VALUE,…")
+	_, _ = cmd.MarkFlagRequired("home"), cmd.MarkFlagRequired("builder")
+}
+
+// writeProvenance writes the provenance of a layout. It removes that of an earlier one.
+func writeProvenance(layout string, origin provenance.Build) error {
+	file := provenance.File(layout)
+	if origin.Revision == "" {
+		return os.RemoveAll(file)
+	}
+	text, err := origin.Predicate()
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, append(text, '\n'), 0o644)
+}
+
 // buildVariants makes the variants at once, and returns them in the order of image.Platforms.
-func buildVariants(ctx context.Context, from debian.Fetcher, lock debian.Lock, programs map[string]string,
+func buildVariants(ctx context.Context, from debian.Fetcher, lock debian.Lock, opts buildOptions,
 	version image.Version) ([]image.Variant, error) {
-	architectures := slices.DeleteFunc(image.Platforms(), func(architecture string) bool { return programs[architecture] == "" })
+	architectures := slices.DeleteFunc(image.Platforms(),
+		func(architecture string) bool { return opts.programs[architecture] == "" })
 	variants := make([]image.Variant, len(architectures))
 	group, ctx := errgroup.WithContext(ctx)
 	for i, architecture := range architectures {
 		group.Go(func() error {
-			program, err := os.ReadFile(programs[architecture])
+			driver, err := readDriver(opts.programs[architecture], opts.licence)
 			if err != nil {
 				return err
 			}
@@ -135,11 +177,54 @@ func buildVariants(ctx context.Context, from debian.Fetcher, lock debian.Lock, p
 			if err != nil {
 				return err
 			}
-			variants[i], err = image.NewVariant(tools, program, version)
+			variants[i], err = image.NewVariant(tools, driver, version)
 			return err
 		})
 	}
 	return variants, group.Wait()
+}
+
+func readDriver(program, text string) (driver image.Driver, err error) {
+	if driver.Licence, err = os.ReadFile(text); err != nil {
+		return driver, err
+	}
+	if driver.Program, err = os.ReadFile(program); err != nil {
+		return driver, err
+	}
+	driver.Notices, err = noticesOf(driver.Program)
+	return driver, err
+}
+
+func noticesOf(program []byte) ([]byte, error) {
+	modules, err := licence.Modules(program)
+	if err != nil {
+		return nil, err
+	}
+	return licence.Notices(modules)
+}
+
+func newNotices() *cobra.Command {
+	var program, out string
+	cmd := &cobra.Command{
+		Use:   "notices",
+		Short: "Write the licences and notices of the modules that a program is built from",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			data, err := os.ReadFile(program)
+			if err != nil {
+				return err
+			}
+			text, err := noticesOf(data)
+			if err != nil {
+				return fmt.Errorf("%s: %w", program, err)
+			}
+			return os.WriteFile(out, text, 0o644)
+		},
+	}
+	cmd.Flags().StringVar(&program, "program", "", "file of the program, which was built on this machine")
+	cmd.Flags().StringVar(&out, "out", "", "file to write")
+	_, _ = cmd.MarkFlagRequired("program"), cmd.MarkFlagRequired("out")
+	return cmd
 }
 
 func report(cmd *cobra.Command, variant image.Variant, bills string) error {
@@ -163,6 +248,7 @@ func report(cmd *cobra.Command, variant image.Variant, bills string) error {
 
 func newChart() *cobra.Command {
 	var archive, out string
+	var origin provenance.Build
 	cmd := &cobra.Command{
 		Use:   "chart",
 		Short: "Make an OCI layout from a packaged Helm chart",
@@ -172,12 +258,16 @@ func newChart() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return image.WriteChartLayout(out, packaged)
+			if err := image.WriteChartLayout(out, packaged); err != nil {
+				return err
+			}
+			return writeProvenance(out, origin)
 		},
 	}
 	cmd.Flags().StringVar(&archive, "archive", "", "file of the packaged chart")
 	cmd.Flags().StringVar(&out, "out", "", "folder of the OCI layout, which is replaced")
 	_, _ = cmd.MarkFlagRequired("archive"), cmd.MarkFlagRequired("out")
+	addOrigin(cmd, &origin)
 	return cmd
 }
 
@@ -203,9 +293,9 @@ func newSign() *cobra.Command {
 	var dir, repository, key string
 	cmd := &cobra.Command{
 		Use:   "sign",
-		Short: "Sign the image of an OCI layout that is pushed, in cosign's format",
+		Short: "Sign what is pushed of an OCI layout, and how it was built, in cosign's format",
 		Args:  cobra.NoArgs,
-		Long:  "Sign the image of an OCI layout that is pushed, in cosign's format. The password of the key is in COSIGN_PASSWORD.",
+		Long:  "Sign what is pushed of an OCI layout, and how it was built, in cosign's format. The password of the key is in COSIGN_PASSWORD.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			signer, err := registry.LoadKey(key, []byte(os.Getenv("COSIGN_PASSWORD")))
 			if err != nil {
