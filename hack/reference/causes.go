@@ -100,9 +100,8 @@ kubectl describe azv,azva,azdn -n azure-disk-csi
 kubectl get events -A --field-selector reason=FailoverStarted
 ` + "```" + `
 
-The first list of each object links the causes, with what to do about them. The second list has the reasons that
-report what happened. This page is generated from the same table. [Volume
-health](../guides/shared-volumes.md#volume-health) has its own reasons.
+The causes of each object are links to what to do about them. The other reasons report what happened. This page
+is generated from the same table. [Volume health](../guides/shared-volumes.md#volume-health) has its own reasons.
 
 A failure that Azure answered ends with the ID by which Microsoft's support finds the request, in conditions, events,
 logs and traces: ` + "`(correlation ID …)`" + ` of a refusal, and
@@ -142,7 +141,7 @@ func reasons() string {
 			}
 		}
 		if len(causes) > 0 {
-			wrap(&b, "* ", strings.Join(causes, ", "))
+			wrap(&b, "", "Causes: "+strings.Join(causes, ", ")+".")
 		}
 		if len(causes) > 0 && len(reports) > 0 {
 			b.WriteString("\n")

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/azuredisk-csi/azuredisk/internal/parameters/paramtable"
@@ -37,7 +38,7 @@ func programs() []program {
 		{
 			name:        "kubectl-azuredisk",
 			folder:      "cli",
-			description: "A plug-in of kubectl that says why a volume is not ready, lists and shows volumes and nodes, says what would happen if nodes were lost, has changes made that wait for a restart, checks an installation, and collects what support needs. [Explain](../guides/explain.md) shows how to use it.",
+			description: "A plug-in of kubectl that says why a volume is not ready, lists and shows volumes and nodes, says what would happen if nodes were lost, has changes made that wait for a restart, checks an installation, and collects what support needs. [Explain](../guides/explain.md) shows how to use it, and [Output](cli-output.md#exit-codes) has the exit codes.",
 			subcommands: []string{"why", "get", "ui", "what-if", "apply-pending", "doctor", "preflight", "bundle", "version"},
 		},
 		{
@@ -189,10 +190,25 @@ func write(p program, bin, path string) error {
 		if flags != global {
 			own = string(help)
 		}
-		fmt.Fprintf(&page, "\n## %s %s\n\n```\n%s```\n", p.name, sub, own)
+		fmt.Fprintf(&page, "\n## %s %s\n\n```\n%s```\n", p.name, sub, shortened(own, sub))
 	}
 	if global != "" {
 		fmt.Fprintf(&page, "\n## Flags of all of them\n\n```\n%s```\n", global)
 	}
 	return os.WriteFile(path, page.Bytes(), 0o644)
+}
+
+var (
+	helpFlag   = regexp.MustCompile(`(?m)^  -h, --help .*\n`)
+	exitCodes  = regexp.MustCompile(`(?m)^Exit codes:\n(?:  .*\n)+\n`)
+	emptyFlags = regexp.MustCompile(`\nFlags:\n(\n|\z)`)
+)
+
+// shortened leaves out what all helps have, and the exit codes that are in the table of cli-output.md.
+func shortened(help, subcommand string) string {
+	help = helpFlag.ReplaceAllString(help, "")
+	if subcommand != "apply-pending" {
+		help = exitCodes.ReplaceAllString(help, "")
+	}
+	return emptyFlags.ReplaceAllString(help, "$1")
 }
