@@ -50,7 +50,7 @@ func programs() []program {
 		{
 			name:        "playground",
 			folder:      "playground/cmd",
-			description: "A real Kubernetes of several nodes on one Linux machine, and the scenarios that are played on it.",
+			description: "A real Kubernetes of several nodes on one Linux machine, and the scenarios that are played on it. `playground run --list` prints the scenarios.",
 			subcommands: []string{"up", "down", "status", "run", "lifecycle", "migration", "guide", "latency", "node", "enter",
 				"load", "kubectl", "driver", "images", "programs", "selftest"},
 		},
@@ -201,12 +201,14 @@ func write(p program, bin, path string) error {
 var (
 	helpFlag   = regexp.MustCompile(`(?m)^  -h, --help .*\n`)
 	exitCodes  = regexp.MustCompile(`(?m)^Exit codes:\n(?:  .*\n)+\n`)
+	scenarios  = regexp.MustCompile(`(?m)^Scenarios:\n(?:  .*\n)+\n`)
 	emptyFlags = regexp.MustCompile(`\nFlags:\n(\n|\z)`)
 )
 
-// shortened leaves out what all helps have, and the exit codes that are in the table of cli-output.md.
+// shortened leaves out what all helps have, the exit codes that are in the table of cli-output.md, and the list of
+// scenarios, which a command prints.
 func shortened(help, subcommand string) string {
-	help = helpFlag.ReplaceAllString(help, "")
+	help = scenarios.ReplaceAllString(helpFlag.ReplaceAllString(help, ""), "")
 	if subcommand != "apply-pending" {
 		help = exitCodes.ReplaceAllString(help, "")
 	}
