@@ -24,8 +24,8 @@ is generated from the table from which the driver takes the reasons of condition
 
 ## By event
 
-The reasons of events and conditions, and error codes of Azure, with the causes that they can have. The reason is in
-the column REASON of ` + "`kubectl get events`" + `.
+Find the reason of an event (the column REASON of ` + "`kubectl get events`" + `) or of a condition, or the error code of
+Azure, as a heading of this page or in this list of those that have other causes:
 
 `
 
@@ -46,6 +46,9 @@ func troubleshooting() string {
 		}
 	}
 	for _, text := range slices.Sorted(maps.Keys(seen)) {
+		if len(seen[text]) == 1 && strings.HasPrefix(seen[text][0], "["+text+"]") {
+			continue
+		}
 		wrap(&b, "* ", "`"+text+"`: "+strings.Join(seen[text], ", "))
 	}
 	for _, group := range cause.Groups() {
@@ -65,8 +68,11 @@ func explained(b *strings.Builder, c cause.Cause) {
 	wrap(b, "", c.Means)
 	b.WriteString("\n")
 	next := fmt.Sprintf("**What to do** (exit code %d): %s.", c.Outcome.ExitCode(), c.Next)
-	if c.Outcome == cause.Healthy && c.Next == "nothing" {
+	switch {
+	case c.Outcome == cause.Healthy && c.Next == "nothing":
 		next = "Nothing is to be done (exit code 0)."
+	case strings.HasPrefix(c.Next, "nothing: it ends by itself"):
+		next = "**Wait** (exit code 1): it ends by itself" + strings.TrimPrefix(c.Next, "nothing: it ends by itself") + "."
 	}
 	if c.Usually > 0 {
 		next += fmt.Sprintf(" It usually takes less than %s.", spoken(c.Usually))
@@ -94,9 +100,8 @@ kubectl describe azv,azva,azdn -n azure-disk-csi
 kubectl get events -A --field-selector reason=FailoverStarted
 ` + "```" + `
 
-A reason with a link is a cause: [Troubleshooting](../troubleshooting.md) says what to do about it. The others report
-what happened. This page is generated from the same table. [Volume
-health](../guides/shared-volumes.md#volume-health) has its own reasons.
+The causes of each object are links to what to do about them. The other reasons report what happened. This page
+is generated from the same table. [Volume health](../guides/shared-volumes.md#volume-health) has its own reasons.
 
 A failure that Azure answered ends with the ID by which Microsoft's support finds the request, in conditions, events,
 logs and traces: ` + "`(correlation ID …)`" + ` of a refusal, and
@@ -125,15 +130,24 @@ func reasons() string {
 			wrap(&b, "", note)
 			b.WriteString("\n")
 		}
+		var causes, reports []string
 		for _, c := range cause.Table() {
-			if !slices.Contains(c.On, object) {
-				continue
+			switch {
+			case !slices.Contains(c.On, object):
+			case c.Group != "":
+				causes = append(causes, fmt.Sprintf("[`%s`](../troubleshooting.md#%s)", c.ID, strings.ToLower(c.ID)))
+			default:
+				reports = append(reports, "`"+c.ID+"`: "+c.Means)
 			}
-			name := "`" + c.ID + "`"
-			if c.Group != "" {
-				name = fmt.Sprintf("[%s](../troubleshooting.md#%s)", name, strings.ToLower(c.ID))
-			}
-			wrap(&b, "* ", name+": "+c.Means)
+		}
+		if len(causes) > 0 {
+			wrap(&b, "", "Causes: "+strings.Join(causes, ", ")+".")
+		}
+		if len(causes) > 0 && len(reports) > 0 {
+			b.WriteString("\n")
+		}
+		for _, report := range reports {
+			wrap(&b, "* ", report)
 		}
 	}
 	return b.String()

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/azuredisk-csi/azuredisk/internal/parameters/paramtable"
@@ -37,7 +38,7 @@ func programs() []program {
 		{
 			name:        "kubectl-azuredisk",
 			folder:      "cli",
-			description: "A plug-in of kubectl that says why a volume is not ready, lists and shows volumes and nodes, says what would happen if nodes were lost, has changes made that wait for a restart, checks an installation, and collects what support needs. [Explain](../guides/explain.md) shows how to use it.",
+			description: "A plug-in of kubectl that says why a volume is not ready, lists and shows volumes and nodes, says what would happen if nodes were lost, has changes made that wait for a restart, checks an installation, and collects what support needs. [Explain](../guides/explain.md) shows how to use it, and [Output](cli-output.md#exit-codes) has the exit codes.",
 			subcommands: []string{"why", "get", "ui", "what-if", "apply-pending", "doctor", "preflight", "bundle", "version"},
 		},
 		{
@@ -49,7 +50,7 @@ func programs() []program {
 		{
 			name:        "playground",
 			folder:      "playground/cmd",
-			description: "A real Kubernetes of several nodes on one Linux machine, and the scenarios that are played on it.",
+			description: "A real Kubernetes of several nodes on one Linux machine, and the scenarios that are played on it. `playground run --list` prints the scenarios.",
 			subcommands: []string{"up", "down", "status", "run", "lifecycle", "migration", "guide", "latency", "node", "enter",
 				"load", "kubectl", "driver", "images", "programs", "selftest"},
 		},
@@ -189,10 +190,27 @@ func write(p program, bin, path string) error {
 		if flags != global {
 			own = string(help)
 		}
-		fmt.Fprintf(&page, "\n## %s %s\n\n```\n%s```\n", p.name, sub, own)
+		fmt.Fprintf(&page, "\n## %s %s\n\n```\n%s```\n", p.name, sub, shortened(own, sub))
 	}
 	if global != "" {
 		fmt.Fprintf(&page, "\n## Flags of all of them\n\n```\n%s```\n", global)
 	}
 	return os.WriteFile(path, page.Bytes(), 0o644)
+}
+
+var (
+	helpFlag   = regexp.MustCompile(`(?m)^  -h, --help .*\n`)
+	exitCodes  = regexp.MustCompile(`(?m)^Exit codes:\n(?:  .*\n)+\n`)
+	scenarios  = regexp.MustCompile(`(?m)^Scenarios:\n(?:  .*\n)+\n`)
+	emptyFlags = regexp.MustCompile(`\nFlags:\n(\n|\z)`)
+)
+
+// shortened leaves out what all helps have, the exit codes that are in the table of cli-output.md, and the list of
+// scenarios, which a command prints.
+func shortened(help, subcommand string) string {
+	help = scenarios.ReplaceAllString(helpFlag.ReplaceAllString(help, ""), "")
+	if subcommand != "apply-pending" {
+		help = exitCodes.ReplaceAllString(help, "")
+	}
+	return emptyFlags.ReplaceAllString(help, "$1")
 }

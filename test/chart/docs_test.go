@@ -16,6 +16,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/tree"
 )
 
+// longestRepeated is the number of words of the longest meaning that the page repeats for further values.
+const longestRepeated = 6
+
 // documented is a value with the comment over it.
 type documented struct {
 	path    []string
@@ -33,9 +36,15 @@ func TestTheReferenceOfValuesIsWhatValuesYAMLSays(t *testing.T) {
 	var page bytes.Buffer
 	page.WriteString("# Values of the chart azuredisk\n\nThis page is generated from `charts/azuredisk/values.yaml` and from the [profiles](#profiles).\n\n" +
 		"| value | default | meaning |\n|---|---|---|\n")
+	first := map[string]string{}
 	for _, value := range list {
 		name := strings.Join(value.path, ".")
 		covered[name] = true
+		if same := first[value.meaning]; same != "" && len(strings.Fields(value.meaning)) > longestRepeated {
+			value.meaning = "As `" + same + "`."
+		} else if same == "" {
+			first[value.meaning] = name
+		}
 		fmt.Fprintf(&page, "| `%s` | `%s` | %s |\n", name, compact(t, lookUp(t, values, value.path)),
 			strings.ReplaceAll(value.meaning, "|", "\\|"))
 	}

@@ -115,13 +115,7 @@ func table() string {
 		case source == "":
 			source = "assumption"
 		case strings.HasPrefix(source, "https://"):
-			host, path, _ := strings.Cut(strings.TrimPrefix(r.Source, "https://"), "/")
-			parts := strings.Split(strings.TrimSuffix(path, "/"), "/")
-			text := parts[len(parts)-1]
-			if host == "github.com" && len(parts) == 4 {
-				text = parts[0] + "/" + parts[1] + "#" + parts[3]
-			}
-			source = fmt.Sprintf("%s: [%s](%s)", kindOf(r.Source), text, r.Source)
+			source = fmt.Sprintf("[%s](%s)", kindOf(r.Source), r.Source)
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", r.ID, r.Says, source)
 	}
