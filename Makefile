@@ -235,7 +235,7 @@ SOURCES ?=
 
 .PHONY: docs
 docs: ## Build the documentation as a site with search, in out/docs/site (SOURCES=https://github.com/OWNER/REPOSITORY/blob/main)
-	@hack/install-packages.sh mkdocs:mkdocs mkdocs-material:/usr/share/doc/mkdocs-material
+	@hack/install-packages.sh mkdocs:mkdocs mkdocs-material:/usr/share/mkdocs/themes/material
 	@rm -rf out/docs
 	@go run ./hack/site out/docs "$(SOURCES)"
 	@PYTHONWARNINGS=ignore mkdocs build -f out/docs/mkdocs.yml
