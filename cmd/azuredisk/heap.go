@@ -10,9 +10,8 @@ import (
 
 const (
 	// heapShare is the percentage of the container's memory that Go may use before it collects
-	// garbage however little the heap has grown. With it the controller and the extender stay below
-	// 70 % of the limits that docs/explanation/performance.md recommends: the rest is the program's
-	// text, and what is allocated while garbage is collected.
+	// garbage however little the heap has grown. The rest is the program's text, and what is allocated
+	// while garbage is collected: docs/explanation/performance.md has the measured peaks.
 	heapShare = 60
 	// memoryMax is the file in which the kernel shows the memory limit of the container, in bytes,
 	// or "max" for none (cgroup v2).

@@ -37,8 +37,8 @@ func Held(ctx context.Context, reader client.Reader, namespace, node string) ([]
 }
 
 // Reported returns those volumes of a node's report for which the node has an attachment or holds
-// the ownership. It ignores other volumes in the report, so that a node cannot cause reconciles of
-// volumes that are not its own.
+// the ownership. It ignores other volumes, so that a node cannot cause their reconciles by its
+// staged volumes.
 func Reported(ctx context.Context, reader client.Reader, d *apiv1.AzDriverNode) ([]string, error) {
 	if len(d.Status.StagedVolumes) == 0 {
 		return nil, nil

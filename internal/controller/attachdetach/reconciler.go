@@ -3,8 +3,8 @@
 // attach/detach controller, no VolumeAttachments and no sidecar csi-attacher (ADR 0011).
 //
 // It does not decide which node may have a volume. It calls the CSI controller server as the
-// sidecar would, so ownership and proofs are written in one place; publishing.Next decides which
-// calls to make.
+// sidecar would, and writes neither ownership nor proofs; publishing.Next decides which calls to make,
+// and one that was refused pauses.
 //
 // In both modes it writes events that tell pods why they wait for a volume that another node holds.
 // It keeps in memory only the events that it has written, so that each is written once.

@@ -15,7 +15,7 @@ import (
 )
 
 // tellIdentity maintains the condition VMKnown, and writes an event on the Node when it turns
-// False. The condition decides nothing: the node can write it, too.
+// False, or is False for another reason. The condition decides nothing: the node can write it, too.
 func (r *Reconciler) tellIdentity(ctx context.Context, d *apiv1.AzDriverNode, established identity.Identity) error {
 	c := r.vmKnown()
 	if established.VMID == "" {

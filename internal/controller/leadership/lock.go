@@ -49,8 +49,9 @@ type Options struct {
 	Log        logr.Logger
 }
 
-// Lock is the leader's lease as client-go's elector sees it. The lease of a leader on a lost node
-// looks released; the elector then takes it with a compare-and-swap on the version that was read.
+// Lock is the leader's lease as client-go's elector sees it. The lease of a leader that has missed
+// a renewal, and whose node is lost and may be fenced, looks released; the elector then takes it with a
+// compare-and-swap on the version that was read.
 // One elector uses it, and makes one call at a time.
 type Lock struct {
 	Options

@@ -169,8 +169,9 @@ func (r *Reporter) key() client.ObjectKey {
 }
 
 // update changes the status with mutate and returns when the API server has stored it. mutate may
-// be called several times, always with this process's entries and the rest of the newest status,
-// and must not call the Reporter. If mutate changes nothing, update does not write the status, but
+// be called several times, with this process's entries and the rest of the newest status that this
+// process knows: a write that starts from an older one fails and is repeated. It must not call the
+// Reporter. If mutate changes nothing, update does not write the status, but
 // reads it, because the object may have been deleted.
 func (r *Reporter) update(ctx context.Context, mutate func(*apiv1.AzDriverNodeStatus)) error {
 	if ctx.Err() != nil { // or the select below would choose by chance

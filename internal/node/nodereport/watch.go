@@ -24,8 +24,9 @@ const lookDelay = 10 * time.Millisecond
 // watchRetry is the time between the end of a watch and the next one.
 const watchRetry = time.Second
 
-// watch has a heartbeat written when another writer has requested one, has changed the report or
-// has deleted the object. It watches until ctx ends. While the watch is down, the report does not offer
+// watch has a heartbeat written when another writer has requested one, has changed which volumes the
+// report names, its digest or its times, or has deleted the object. It watches until ctx ends. While the
+// watch is down, the report does not offer
 // heartbeats on request.
 func (r *Reporter) watch(ctx context.Context) {
 	log := logr.FromContextOrDiscard(ctx)

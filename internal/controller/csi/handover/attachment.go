@@ -193,7 +193,7 @@ func (s *Publisher) removed(ctx context.Context, v *apiv1.AzVolume, node string)
 }
 
 // remove deletes an attachment, if it has not changed since it was read. The object is removed when
-// the disk is detached.
+// the disk is detached, or there is nothing to detach.
 func (s *Publisher) remove(ctx context.Context, a *apiv1.AzVolumeAttachment) error {
 	crashpoint.At("unpublish-before-removal")
 	if err := keeper.Delete(ctx, s.Client, a); err != nil {
