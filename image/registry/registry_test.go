@@ -165,16 +165,29 @@ func newKey(t *testing.T, password string) (file string, public crypto.PublicKey
 	return file, public
 }
 
-func TestASignatureIsWhereCosignLooksForItAndIsValid(t *testing.T) {
-	dir, _ := newLayout(t)
-	repository := serve(t, nil)
+// pushedAndKey pushes a layout, and makes the key that signs it.
+func pushedAndKey(t *testing.T) (dir, repository string, pushed []name.Digest, signer signature.Signer,
+	public crypto.PublicKey) {
+	t.Helper()
+	dir, _ = newLayout(t)
+	repository = serve(t, nil)
 	pushed, err := Push(t.Context(), dir, repository)
 	must(t, err)
 	file, public := newKey(t, "secret")
-	signer, err := LoadKey(file, []byte("secret"))
+	signer, err = LoadKey(file, []byte("secret"))
 	must(t, err)
+	return dir, repository, pushed, signer, public
+}
+
+// attestationOf is where cosign looks for the attestation of an image.
+func attestationOf(image name.Digest) name.Tag {
+	return image.Context().Tag(strings.Replace(image.DigestStr(), ":", "-", 1) + ".att")
+}
+
+func TestASignatureIsWhereCosignLooksForItAndIsValid(t *testing.T) {
+	dir, repository, pushed, signer, public := pushedAndKey(t)
 	for range 2 {
-		_, err = Sign(t.Context(), dir, repository, signer)
+		_, err := Sign(t.Context(), dir, repository, signer)
 		must(t, err)
 	}
 	tag, err := name.NewTag(repository + ":" + strings.Replace(pushed[0].DigestStr(), ":", "-", 1) + ".sig")
@@ -210,7 +223,7 @@ func TestASignatureIsWhereCosignLooksForItAndIsValid(t *testing.T) {
 // verifyAttestation does what `cosign verify-attestation --type slsaprovenance1` does, and returns
 // the provenance. See IntotoSubjectClaimVerifier and AttestationToPayloadJSON of cosign.
 func verifyAttestation(image name.Digest, key crypto.PublicKey) (*predicatev1.Provenance, error) {
-	attestations, err := remote.Image(image.Context().Tag(strings.Replace(image.DigestStr(), ":", "-", 1) + ".att"))
+	attestations, err := remote.Image(attestationOf(image))
 	if err != nil {
 		return nil, err
 	}
@@ -266,17 +279,11 @@ func verifyEnvelope(layer v1.Layer, image name.Digest, verifier signature.Verifi
 }
 
 func TestTheProvenanceIsWhereCosignLooksForItAndIsValid(t *testing.T) {
-	dir, _ := newLayout(t)
-	repository := serve(t, nil)
-	pushed, err := Push(t.Context(), dir, repository)
-	must(t, err)
-	file, public := newKey(t, "secret")
-	signer, err := LoadKey(file, []byte("secret"))
-	must(t, err)
+	dir, repository, pushed, signer, public := pushedAndKey(t)
 	if _, err := verifyAttestation(pushed[0], public); err == nil {
 		t.Error("before it is signed: got a provenance")
 	}
-	_, err = Sign(t.Context(), dir, repository, signer)
+	_, err := Sign(t.Context(), dir, repository, signer)
 	must(t, err)
 	got, err := verifyAttestation(pushed[0], public)
 	if err != nil || got.GetRunDetails().GetBuilder().GetId() != "https://example.com/builder" ||
@@ -291,12 +298,9 @@ func TestTheProvenanceIsWhereCosignLooksForItAndIsValid(t *testing.T) {
 	otherDir, _ := newLayout(t)
 	otherPushed, err := Push(t.Context(), otherDir, repository)
 	must(t, err)
-	tag := func(image name.Digest) name.Tag {
-		return image.Context().Tag(strings.Replace(image.DigestStr(), ":", "-", 1) + ".att")
-	}
-	moved, err := remote.Image(tag(pushed[0]))
+	moved, err := remote.Image(attestationOf(pushed[0]))
 	must(t, err)
-	must(t, remote.Write(tag(otherPushed[0]), moved))
+	must(t, remote.Write(attestationOf(otherPushed[0]), moved))
 	if _, err := verifyAttestation(otherPushed[0], public); err == nil || !strings.Contains(err.Error(), "a statement about") {
 		t.Errorf("the attestation of another image: got the error %v, want one that says so", err)
 	}

@@ -26,8 +26,7 @@ const watchRetry = time.Second
 
 // watch has a heartbeat written when another writer has requested one, has changed which volumes the
 // report names, its digest or its times, or has deleted the object. It watches until ctx ends. While the
-// watch is down, the report does not offer
-// heartbeats on request.
+// watch is down, the report does not offer heartbeats on request.
 func (r *Reporter) watch(ctx context.Context) {
 	log := logr.FromContextOrDiscard(ctx)
 	for ctx.Err() == nil {

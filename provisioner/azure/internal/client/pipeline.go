@@ -13,9 +13,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure/internal/pacing"
 )
 
-// hostPolicy refuses a request whose URL names a host other than the endpoint and hosts under its name,
-// before it gets the credential. It does not see redirects. Resume tokens hold whole URLs and come from outside this
-// process.
+// hostPolicy refuses a request whose URL names a host other than the endpoint and hosts under its
+// name, before it gets the credential. It does not see redirects. Resume tokens hold whole URLs and
+// come from outside this process.
 type hostPolicy struct{ host string }
 
 // Do implements policy.Policy.

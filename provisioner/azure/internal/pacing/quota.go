@@ -76,9 +76,9 @@ func budgetOf(p Policy) (budget, bool) {
 // their way, and clocks differ.
 const margin = 10
 
-// Reserve is how many of Resource Manager's reads those that can wait (provisioner.Deferrable) leave to
-// all others, so that fences, attaches and detaches find enough. It is enough to fence 50 nodes at once: a fence
-// reads the VM before and after the forced detach, and polls it a few times.
+// Reserve is how many of Resource Manager's reads those that can wait (provisioner.Deferrable) leave
+// to all others, so that fences, attaches and detaches find enough. It is enough to fence 50 nodes at
+// once: a fence reads the VM before and after the forced detach, and polls it a few times.
 const Reserve = 150
 
 // Scope is what a limit applies to: one resource, or all reads or writes of a subscription.
